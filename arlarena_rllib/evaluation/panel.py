@@ -1,0 +1,102 @@
+"""Plans the episodes of a panel and sums up what came back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from arlarena_rllib.rollout.agent_loop import EpisodeSpec
+from arlarena_rllib.rollout.metrics import trajectory_metrics
+from arlarena_rllib.trajectory import Trajectory
+
+GREEDY_MEMBER = 0
+Z95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class PanelResult:
+    """Success on a panel of ``n`` tasks.
+
+    ``greedy`` and ``sampled`` are means over tasks (``sampled`` first over the draws of a task); ``ci95`` is the
+    half-width of the 95 % interval of ``sampled`` (of ``greedy`` when nothing was sampled) over tasks. The lists have
+    one entry per task, NaN for a task all of whose episodes failed.
+    """
+
+    greedy: float
+    sampled: float
+    n: int
+    draws: int
+    ci95: float
+    greedy_ci95: float
+    score: float
+    turns: float
+    format_valid: float
+    failed: int
+    task_greedy: list[float]
+    task_sampled: list[float]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the result without the per-task lists."""
+        return {k: v for k, v in asdict(self).items() if not k.startswith("task_")}
+
+
+def panel_episodes(task_ids: Sequence[str], *, draws: int, seed: int) -> list[EpisodeSpec]:
+    """Return one greedy episode and ``draws`` sampled ones per task; seeds depend on task number and draw only."""
+    episodes = []
+    for number, task_id in enumerate(task_ids):
+        for member in range(draws + 1):
+            state = np.random.SeedSequence([seed, 0x6576, number, member]).generate_state(1)
+            episodes.append(EpisodeSpec(number, member, task_id, int(state[0] % 2**31), greedy=member == GREEDY_MEMBER))
+    return episodes
+
+
+def summarise_panel(trajectories: Sequence[Trajectory], *, n: int) -> PanelResult:
+    """Return the :class:`PanelResult` of the episodes that :func:`panel_episodes` planned for ``n`` tasks."""
+    good = [t for t in trajectories if not t.stop_reason.is_failed_episode]
+    greedy = [[float(t.success) for t in good if t.group_id == i and t.member == GREEDY_MEMBER] for i in range(n)]
+    sampled = [[float(t.success) for t in good if t.group_id == i and t.member != GREEDY_MEMBER] for i in range(n)]
+    task_greedy, task_sampled = [_mean(x) for x in greedy], [_mean(x) for x in sampled]
+    shown = [t for t in good if t.member != GREEDY_MEMBER] or good
+    metrics = trajectory_metrics(shown)
+    draws = max((len(x) for x in sampled), default=0)
+    greedy_ci95 = interval95(task_greedy)
+    return PanelResult(
+        greedy=_nanmean(task_greedy),
+        sampled=_nanmean(task_sampled),
+        n=n,
+        draws=draws,
+        ci95=interval95(task_sampled) if draws else greedy_ci95,
+        greedy_ci95=greedy_ci95,
+        score=metrics.get("episode_return_mean", math.nan),
+        turns=metrics.get("episode_len_mean", math.nan),
+        format_valid=metrics.get("format_valid_frac", math.nan),
+        failed=len(trajectories) - len(good),
+        task_greedy=task_greedy,
+        task_sampled=task_sampled,
+    )
+
+
+def interval95(values: Sequence[float]) -> float:
+    """Return the half-width of the normal 95 % interval of the mean over tasks (0 for fewer than 2)."""
+    finite = [v for v in values if math.isfinite(v)]
+    return Z95 * float(np.std(finite, ddof=1)) / math.sqrt(len(finite)) if len(finite) > 1 else 0.0
+
+
+def paired_difference(after: Sequence[float], before: Sequence[float]) -> dict[str, float]:
+    """Return mean, standard error and z of ``after - before``, paired by task (NaN pairs left out)."""
+    pairs = [a - b for a, b in zip(after, before, strict=True) if math.isfinite(a) and math.isfinite(b)]
+    mean = _mean(pairs)
+    error = float(np.std(pairs, ddof=1)) / math.sqrt(len(pairs)) if len(pairs) > 1 else math.nan
+    return {"difference": mean, "standard_error": error, "z": mean / error if error else math.inf, "n": len(pairs)}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else math.nan
+
+
+def _nanmean(values: Sequence[float]) -> float:
+    return _mean([v for v in values if math.isfinite(v)])

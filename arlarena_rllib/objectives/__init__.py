@@ -1,0 +1,73 @@
+"""Objectives: pure tensor functions for the four axes of the method grid; needs torch and nothing else.
+
+Driver: `compute_advantages` and `global_denominators` on the whole batch, `GroupFilter` while sampling.
+Learner: `policy_objective` on any split of the rows, then `merge_metrics` and `finish_metrics`.
+"""
+
+from arlarena_rllib.objectives.advantages import AdvantageResult, AdvantageRows, AdvantageTerms, compute_advantages
+from arlarena_rllib.objectives.aggregation import (
+    Denominators,
+    RowCounts,
+    global_denominators,
+    global_denominators_from_counts,
+)
+from arlarena_rllib.objectives.clipping import ClipResult, clipped_surrogate, sequence_log_ratio, token_ratio
+from arlarena_rllib.objectives.filtering import FilterReport, GroupFilter, GroupOutcome, is_mixed
+from arlarena_rllib.objectives.grouping import (
+    anchor_ids,
+    dense_index,
+    group_normalise,
+    group_statistics,
+    similarity_labels,
+    text_similarity,
+)
+from arlarena_rllib.objectives.kl import reference_kl
+from arlarena_rllib.objectives.loss import ObjectiveResult, policy_objective
+from arlarena_rllib.objectives.metrics import finish_metrics, importance_metrics, merge_metrics, mismatch_metrics
+from arlarena_rllib.objectives.registry import Registry, UnknownChoiceError
+from arlarena_rllib.objectives.scores import discounted_step_returns, episode_returns, penalised_scores
+from arlarena_rllib.objectives.spec import AXES, SPEC_FIELDS, ObjectiveSpec
+from arlarena_rllib.objectives.tables import SequenceTable, out_of_band_table, sequence_table
+
+__all__ = [
+    "AXES",
+    "SPEC_FIELDS",
+    "AdvantageResult",
+    "AdvantageRows",
+    "AdvantageTerms",
+    "ClipResult",
+    "Denominators",
+    "FilterReport",
+    "GroupFilter",
+    "GroupOutcome",
+    "ObjectiveResult",
+    "ObjectiveSpec",
+    "Registry",
+    "RowCounts",
+    "SequenceTable",
+    "UnknownChoiceError",
+    "anchor_ids",
+    "clipped_surrogate",
+    "compute_advantages",
+    "dense_index",
+    "discounted_step_returns",
+    "episode_returns",
+    "finish_metrics",
+    "global_denominators",
+    "global_denominators_from_counts",
+    "group_normalise",
+    "group_statistics",
+    "importance_metrics",
+    "is_mixed",
+    "merge_metrics",
+    "mismatch_metrics",
+    "out_of_band_table",
+    "penalised_scores",
+    "policy_objective",
+    "reference_kl",
+    "sequence_log_ratio",
+    "sequence_table",
+    "similarity_labels",
+    "text_similarity",
+    "token_ratio",
+]

@@ -1,0 +1,202 @@
+"""ObjectiveSpec: the four axis choices and every parameter they read; the one place of defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from arlarena_rllib.objectives import advantages, aggregation, clipping, filtering, kl
+from arlarena_rllib.objectives.registry import Registry, unknown_choice
+from arlarena_rllib.objectives.scores import PENALISED_FLAGS, PENALTY_SCHEMES
+
+AXES: dict[str, Registry[Any]] = {
+    "aggregation": aggregation.REGISTRY,
+    "clipping": clipping.REGISTRY,
+    "advantage": advantages.REGISTRY,
+    "filtering": filtering.REGISTRY,
+}
+"""Axis name (a field of `ObjectiveSpec`) -> its registry."""
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "adv_unit": advantages.UNITS,
+    "adv_norm": advantages.NORMS,
+    "adv_singleton": advantages.SINGLETONS,
+    "penalty_scheme": PENALTY_SCHEMES,
+    "penalise": PENALISED_FLAGS,
+    "filter_metric": filtering.METRICS,
+}
+"""Parameters with a closed list of values."""
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "clip_low": (0.0, 1.0),
+    "clip_high": (0.0, math.inf),
+    "adv_eps": (0.0, 1.0),
+    "adv_ddof": (0, 1),
+    "gamma": (0.0, 1.0),
+    "omega": (0.0, math.inf),
+    "format_penalty": (0.0, math.inf),
+    "max_tries": (1, math.inf),
+    "cold_start_iterations": (0, math.inf),
+    "kl_coef": (0.0, math.inf),
+    "entropy_coef": (0.0, math.inf),
+}
+_UNREAD_IF: dict[str, tuple[str, object]] = {
+    "penalty_scheme": ("format_penalty", 0.0),
+    "penalise": ("format_penalty", 0.0),
+    "kl_estimator": ("kl_coef", 0.0),
+    "adv_eps": ("adv_norm", "mean_norm"),
+    "adv_ddof": ("adv_norm", "mean_norm"),
+}
+"""Parameter -> (switch, value of the switch at which the parameter is not read)."""
+_ALWAYS_READ = (*AXES, "format_penalty", "penalty_scheme", "penalise", "kl_coef", "kl_estimator", "entropy_coef")
+_INTEGERS = ("adv_ddof", "max_tries", "cold_start_iterations", "length_norm")
+_FLAGS = ("norm_by_rows", "fill")
+
+
+@dataclass(frozen=True)
+class ObjectiveSpec:
+    """One point of the method grid: four axis names, and the parameters that the named choices read.
+
+    A value outside its range or list is refused on construction, all problems in one `ValueError`. A parameter that no
+    chosen axis reads is harmless here; `refuse_unread` turns it into an error for keys that a person set.
+    """
+
+    aggregation: str = "token-mean"
+    """How per-token losses become one number; see `arlarena_rllib.objectives.aggregation`."""
+    clipping: str = "ppo"
+    """Per-token surrogate and its trust region; see `arlarena_rllib.objectives.clipping`."""
+    advantage: str = "grpo"
+    """Advantage estimator; see `arlarena_rllib.objectives.advantages`."""
+    filtering: str = "none"
+    """Which groups are worth training on; see `arlarena_rllib.objectives.filtering`."""
+
+    clip_low: float = 0.2
+    """Ratio bound 1 - clip_low, in [0, 1]."""
+    clip_high: float = 0.2
+    """Ratio bound 1 + clip_high, >= 0."""
+    dual_clip: float | None = None
+    """Second bound for negative advantages, > 1; None = off, as in every paper objective."""
+    length_norm: int | None = None
+    """Constant response length L_max [tokens] of seq-mean-token-sum-norm; must be given for it."""
+    norm_by_rows: bool = True
+    """seq-mean-token-sum-norm: divide by the number of rows too (verl does not)."""
+
+    adv_unit: str = "traj"
+    """One sample of the group statistics: "traj" (papers) or "row" (released code; long episodes weigh more)."""
+    adv_norm: str = "mean_std_norm"
+    """"mean_std_norm" divides by the group's standard deviation, "mean_norm" only subtracts the mean (Dr. GRPO)."""
+    adv_eps: float = 1e-6
+    """Added to the standard deviation."""
+    adv_ddof: int = 1
+    """1 = unbiased standard deviation, 0 = population."""
+    adv_singleton: str = "zero"
+    """Advantage of a group of one: "zero" (no baseline, no signal) or "raw" (the score itself, as verl)."""
+    gamma: float = 0.95
+    """Discount of the step returns of GiGPO."""
+    omega: float = 1.0
+    """Weight of the step advantage of GiGPO."""
+
+    format_penalty: float = 0.1
+    """Subtracted for a malformed or invalid action, in units of reward; 0 = off."""
+    penalty_scheme: str = "episode_sum"
+    """Where the penalty lands: "turn", "episode_sum" or "episode_any"."""
+    penalise: str = "action"
+    """Which flag is penalised: "action" (inadmissible counts too) or "format" (tags only)."""
+
+    filter_metric: str = "success"
+    """What must differ inside a group: "success" (0 < #success < G) or "reward" (returns not all equal)."""
+    max_tries: int = 3
+    """Most times that groups are sampled in one iteration."""
+    fill: bool = True
+    """Last try: complete the batch with uniform groups, in order."""
+    cold_start_iterations: int = 0
+    """The first so many iterations are not filtered."""
+
+    kl_coef: float = 0.01
+    """Weight of the KL to the reference policy in the loss; 0 = off."""
+    kl_estimator: str = "k3"
+    """See `arlarena_rllib.objectives.kl`."""
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus; 0 = off (the study does not mention one)."""
+
+    def __post_init__(self) -> None:
+        problems = [*self._unknown_names(), *self._bad_types(), *self._bad_values()]
+        if problems:
+            raise ValueError("\n".join(problems))
+
+    def read_keys(self) -> frozenset[str]:
+        """Return the names of the parameters that this point of the grid reads, the axis names included."""
+        by_axis = [registry.reads(getattr(self, axis)) for axis, registry in AXES.items()]
+        switched_off = {key for key, (switch, off) in _UNREAD_IF.items() if getattr(self, switch) == off}
+        return frozenset(_ALWAYS_READ).union(*by_axis) - switched_off
+
+    def refuse_unread(self, keys: Iterable[str]) -> None:
+        """Check that every given parameter is read by the chosen axes.
+
+        Raises:
+            ValueError: lists each unread key with the choice in force and the choices that would read it.
+        """
+        unread = [self._unread_message(key) for key in sorted(set(keys) - self.read_keys())]
+        if unread:
+            raise ValueError("\n".join(unread))
+
+    def _unread_message(self, key: str) -> str:
+        if key not in SPEC_FIELDS:
+            return str(unknown_choice("objective parameter", key, SPEC_FIELDS))
+        prefix = f"{key}={getattr(self, key)!r} is set, but nothing reads it with these choices"
+        if key in _UNREAD_IF and getattr(self, _UNREAD_IF[key][0]) == _UNREAD_IF[key][1]:
+            switch, off = _UNREAD_IF[key]
+            return f"{prefix} ({switch}={off!r}). Remove it, or set another {switch}."
+        readers = {axis: registry.readers(key) for axis, registry in AXES.items() if registry.readers(key)}
+        now = ", ".join(f"{axis}={getattr(self, axis)!r}" for axis in readers)
+        who = "; ".join(f"{axis}: {', '.join(names)}" for axis, names in readers.items())
+        return f"{prefix} ({now}). Remove it, or choose one that reads it: {who}."
+
+    def _unknown_names(self) -> list[str]:
+        closed = {**{axis: registry.names() for axis, registry in AXES.items()}, **CHOICES}
+        closed["kl_estimator"] = kl.REGISTRY.names()
+        return [
+            str(unknown_choice(key, getattr(self, key), names))
+            for key, names in closed.items()
+            if getattr(self, key) not in names
+        ]
+
+    def _bad_types(self) -> list[str]:
+        whole = [key for key in _INTEGERS if not _is_integer(getattr(self, key), optional=key == "length_norm")]
+        flags = [key for key in _FLAGS if not isinstance(getattr(self, key), bool)]
+        return [f"{key}={getattr(self, key)!r} must be a whole number." for key in whole] + [
+            f"{key}={getattr(self, key)!r} must be true or false." for key in flags
+        ]
+
+    def _bad_values(self) -> list[str]:
+        problems = []
+        for key, (low, high) in _RANGES.items():
+            value = getattr(self, key)
+            if not _is_number(value) or not low <= value <= high:
+                problems.append(f"{key}={value!r} must be a finite number in [{low:g}, {high:g}].")
+        if self.dual_clip is not None and not (_is_number(self.dual_clip) and self.dual_clip > 1.0):
+            problems.append(f"dual_clip={self.dual_clip!r} must be a number greater than 1, or none to switch it off.")
+        if _is_integer(self.length_norm, optional=False) and self.length_norm < 1:  # type: ignore[operator]
+            problems.append(f"length_norm={self.length_norm!r} must be at least 1 token.")
+        if self.length_norm is None and self.aggregation in aggregation.REGISTRY.readers("length_norm"):
+            problems.append(
+                f"aggregation={self.aggregation!r} needs length_norm: set it to the largest number of response tokens."
+            )
+        return problems
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_integer(value: object, *, optional: bool) -> bool:
+    if value is None:
+        return optional
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+SPEC_FIELDS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(ObjectiveSpec))
+"""All parameter names, in order of declaration."""

@@ -1,0 +1,1 @@
+"""Episodes: prompts in, sampled tokens out, one asyncio task per episode, failures as data."""

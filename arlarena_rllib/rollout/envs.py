@@ -1,0 +1,35 @@
+"""Makes the environment of a configuration, in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+
+from arlarena_rllib.errors import ConfigError
+
+
+def make_text_env(env: str, env_config: Mapping[str, Any]) -> gymnasium.Env:
+    """Return the environment registered as ``env`` with Tune (``register_env``) or Gymnasium.
+
+    Raises:
+        ConfigError: the id is unknown, a keyword is not accepted, or the environment is not a text environment.
+    """
+    from ray.tune.registry import ENV_CREATOR, _global_registry
+
+    import env_connectors
+
+    try:
+        if _global_registry.contains(ENV_CREATOR, env):
+            made = _global_registry.get(ENV_CREATOR, env)(dict(env_config))
+        else:
+            made = gymnasium.make(env, **env_config)
+    except (gymnasium.error.Error, TypeError, ValueError, env_connectors.EnvConnectorError) as error:
+        raise ConfigError(f"environment.env={env!r} with env_config={dict(env_config)!r}: {error}") from error
+    if not isinstance(made.unwrapped, env_connectors.TextEnv):
+        raise ConfigError(
+            f"environment.env={env!r} is a {type(made.unwrapped).__name__}, not a text environment. "
+            "Derive it from env_connectors.TextEnv."
+        )
+    return made

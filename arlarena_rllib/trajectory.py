@@ -1,0 +1,192 @@
+"""The data that rollouts produce: turns, trajectories, groups, and the one tensor schema they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+WINDOWED, APPEND = "windowed", "append"
+TRAJECTORY_MODES = (WINDOWED, APPEND)
+
+
+class StopReason(StrEnum):
+    """Why an episode ended. The first three are the environment's, the others the runner's."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    MAX_TURNS = "max_turns"
+    PROMPT_TOO_LONG = "prompt_too_long"
+    ENV_ERROR = "env_error"
+    ENV_TIMEOUT = "env_timeout"
+    ENGINE_ERROR = "engine_error"
+
+    @property
+    def is_failed_episode(self) -> bool:
+        """True when the episode says nothing about the policy, so it must not be trained on."""
+        return self in (StopReason.ENV_ERROR, StopReason.ENV_TIMEOUT, StopReason.ENGINE_ERROR)
+
+
+@dataclass
+class Turn:
+    """One reply of the policy and what the environment made of it.
+
+    Attributes:
+        context_ids: Tokens that precede the reply and were not sampled: the whole prompt of this turn (windowed), or
+            what was added since the previous reply (append).
+        response_ids: Sampled tokens, end token included, verbatim from the engine.
+        response_logp: Their log-probabilities under the sampling distribution.
+        response_mask: 1 where the policy chose the token, 0 where it was forced.
+        weight_versions: Version of the weights that sampled each token.
+        reply: Decoded reply, for reading and parsing only.
+        anchor: State in which the turn was taken; equal strings mean equal states.
+        reward: Reward of the environment for this turn.
+    """
+
+    context_ids: list[int]
+    response_ids: list[int]
+    response_logp: list[float]
+    response_mask: list[int]
+    weight_versions: list[int]
+    reply: str
+    action: str
+    format_valid: bool
+    action_valid: bool
+    anchor: str
+    reward: float
+    observation: str = ""
+    finish_reason: str = "stop"
+    cached_tokens: int = 0
+    generate_s: float = 0.0
+    env_s: float = 0.0
+
+
+@dataclass
+class Trajectory:
+    """One episode of one task."""
+
+    task_id: str
+    group_id: int
+    member: int
+    mode: str = WINDOWED
+    turns: list[Turn] = field(default_factory=list)
+    stop_reason: StopReason = StopReason.MAX_TURNS
+    success: bool = False
+    error: str = ""
+    retries: int = 0
+
+    @property
+    def episode_return(self) -> float:
+        """Sum of the environment's rewards, without any penalty."""
+        return float(sum(turn.reward for turn in self.turns))
+
+    @property
+    def num_response_tokens(self) -> int:
+        return sum(len(turn.response_ids) for turn in self.turns)
+
+
+@dataclass
+class TrajectoryGroup:
+    """The episodes of one task that are compared with each other."""
+
+    group_id: int
+    task_id: str
+    trajectories: list[Trajectory]
+
+    @property
+    def trained(self) -> list[Trajectory]:
+        """Members that carry a learning signal: not failed for reasons outside the policy, and with a turn."""
+        return [t for t in self.trajectories if not t.stop_reason.is_failed_episode and t.turns]
+
+
+TokenBatch = dict[str, np.ndarray]
+"""B rows of T tokens, left-padded so that the replies of one micro-batch end together.
+
+``input_ids`` int64 [B, T], ``attention_mask`` int64 [B, T], ``loss_mask`` float32 [B, T] (1 = chosen by the policy),
+``rollout_logp`` float32 [B, T] (engine's, 0 elsewhere), ``weight_version`` int64 [B, T] (-1 elsewhere) and per row
+int64 ``group_id, trajectory_id, turn_index, anchor_id``, float32 ``step_reward, episode_return``,
+bool ``success, format_valid, action_valid``. Numbers of groups, trajectories and anchors are dense from 0.
+"""
+
+
+def build_token_batch(groups: Sequence[TrajectoryGroup], *, pad_id: int) -> TokenBatch:
+    """Return the rows of all trained trajectories: one per turn (windowed) or one per trajectory (append).
+
+    Args:
+        groups: Groups in the order in which they shall be numbered.
+        pad_id: Token id for padding; its positions carry attention mask and loss mask 0, also if it equals the end id.
+
+    Raises:
+        ValueError: there is no row at all.
+    """
+    rows: list[dict[str, Any]] = []
+    anchors: dict[tuple[int, str], int] = {}
+    trajectory_id = 0
+    for group_index, group in enumerate(groups):
+        for trajectory in group.trained:
+            for row in _rows_of(trajectory):
+                key = (group_index, row.pop("anchor"))
+                row["anchor_id"] = anchors.setdefault(key, len(anchors))
+                row["group_id"], row["trajectory_id"] = group_index, trajectory_id
+                rows.append(row)
+            trajectory_id += 1
+    if not rows:
+        raise ValueError("build_token_batch: no trajectory has a turn to train on")
+    width = max(len(row["input_ids"]) for row in rows)
+    batch = {
+        "input_ids": _left_padded(rows, "input_ids", width, pad_id, np.int64),
+        "attention_mask": _left_padded(rows, "attention_mask", width, 0, np.int64),
+        "loss_mask": _left_padded(rows, "loss_mask", width, 0.0, np.float32),
+        "rollout_logp": _left_padded(rows, "rollout_logp", width, 0.0, np.float32),
+        "weight_version": _left_padded(rows, "weight_version", width, -1, np.int64),
+    }
+    for name in ("group_id", "trajectory_id", "turn_index", "anchor_id"):
+        batch[name] = np.array([row[name] for row in rows], dtype=np.int64)
+    for name in ("step_reward", "episode_return"):
+        batch[name] = np.array([row[name] for row in rows], dtype=np.float32)
+    for name in ("success", "format_valid", "action_valid"):
+        batch[name] = np.array([row[name] for row in rows], dtype=bool)
+    return batch
+
+
+def _rows_of(trajectory: Trajectory) -> list[dict[str, Any]]:
+    parts = [[turn] for turn in trajectory.turns] if trajectory.mode == WINDOWED else [trajectory.turns]
+    return [_row(trajectory, turns, index) for index, turns in enumerate(parts)]
+
+
+def _row(trajectory: Trajectory, turns: Sequence[Turn], turn_index: int) -> dict[str, Any]:
+    ids: list[int] = []
+    mask: list[float] = []
+    logp: list[float] = []
+    version: list[int] = []
+    for turn in turns:
+        gap = len(turn.context_ids)
+        ids += turn.context_ids + turn.response_ids
+        mask += [0.0] * gap + [float(m) for m in turn.response_mask]
+        logp += [0.0] * gap + turn.response_logp
+        version += [-1] * gap + turn.weight_versions
+    return {
+        "input_ids": ids,
+        "attention_mask": [1] * len(ids),
+        "loss_mask": mask,
+        "rollout_logp": logp,
+        "weight_version": version,
+        "turn_index": turn_index,
+        "anchor": turns[0].anchor,
+        "step_reward": sum(turn.reward for turn in turns),
+        "episode_return": trajectory.episode_return,
+        "success": trajectory.success,
+        "format_valid": all(turn.format_valid for turn in turns),
+        "action_valid": all(turn.action_valid for turn in turns),
+    }
+
+
+def _left_padded(rows: Sequence[dict[str, Any]], name: str, width: int, fill: float, dtype: Any) -> np.ndarray:
+    out = np.full((len(rows), width), fill, dtype=dtype)
+    for index, row in enumerate(rows):
+        values = row[name]
+        out[index, width - len(values) :] = values
+    return out

@@ -1,0 +1,131 @@
+"""Random batches for the tests of the objectives; everything follows from one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from arlarena_rllib.objectives import (
+    AdvantageRows,
+    ObjectiveResult,
+    ObjectiveSpec,
+    episode_returns,
+    global_denominators,
+    policy_objective,
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tensors of a policy update: [B, T] log-probs, mask, entropy; [B] or [B, T] advantages; [B] trajectory ids."""
+
+    logp: Tensor
+    old_logp: Tensor
+    ref_logp: Tensor
+    entropy: Tensor
+    advantages: Tensor
+    mask: Tensor
+    trajectory_id: Tensor
+
+    def rows(self, index: Tensor) -> Batch:
+        return Batch(**{name: value[index] for name, value in vars(self).items()})
+
+    def padded(self, width: int, value: float) -> Batch:
+        """Append `width` masked columns that hold `value`."""
+
+        def longer(name: str, tensor: Tensor) -> Tensor:
+            fill = False if name == "mask" else value
+            return torch.cat([tensor, torch.full((tensor.shape[0], width), fill, dtype=tensor.dtype)], dim=1)
+
+        return Batch(**{name: longer(name, t) if t.dim() == 2 else t for name, t in vars(self).items()})
+
+    def with_garbage(self, value: float) -> Batch:
+        """Put `value` at every masked position of every float tensor."""
+        names = ["logp", "old_logp", "ref_logp", "entropy"] + ["advantages"] * (self.advantages.dim() == 2)
+        return replace(self, **{name: torch.where(self.mask, getattr(self, name), value) for name in names})
+
+    def weight(self, spec: ObjectiveSpec) -> Tensor:
+        return global_denominators(self.mask, self.trajectory_id, spec).weight_B
+
+    def objective(self, spec: ObjectiveSpec, weight: Tensor | None = None) -> tuple[ObjectiveResult, Tensor]:
+        """Return the result and the gradient with respect to the log-probs."""
+        logp = self.logp.clone().requires_grad_()
+        result = policy_objective(
+            logp,
+            self.old_logp,
+            self.advantages,
+            self.mask,
+            self.weight(spec) if weight is None else weight,
+            spec,
+            ref_logp_B_T=self.ref_logp,
+            entropy_B_T=self.entropy,
+        )
+        (grad,) = torch.autograd.grad(result.loss, logp)
+        return result, grad
+
+
+def make_batch(
+    seed: int,
+    *,
+    n_rows: int = 6,
+    width: int = 5,
+    spread: float = 0.4,
+    token_advantages: bool = False,
+    dtype: torch.dtype = torch.float64,
+) -> Batch:
+    """Return a batch with holes in the mask and, now and then, an empty row."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    old = -1.5 + normal(n_rows, width)
+    mask = torch.rand(n_rows, width, generator=generator) < 0.7
+    mask[int(torch.randint(n_rows, (1,), generator=generator)), 0] = True
+    return Batch(
+        logp=old + spread * normal(n_rows, width),
+        old_logp=old,
+        ref_logp=old + 0.3 * normal(n_rows, width),
+        entropy=normal(n_rows, width).abs(),
+        advantages=normal(n_rows, width) if token_advantages else normal(n_rows),
+        mask=mask,
+        trajectory_id=torch.randint(max(n_rows // 2, 1), (n_rows,), generator=generator),
+    )
+
+
+def make_rows(seed: int, *, n_groups: int = 3, group_size: int = 3, max_turns: int = 3) -> AdvantageRows:
+    """Return rows with rewards that are multiples of 1/8, so that sums and shifts by such numbers are exact."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def whole(high: int, count: int) -> Tensor:
+        return torch.randint(high, (count,), generator=generator)
+
+    turns_N = 1 + whole(max_turns, n_groups * group_size)
+    trajectory_id_B = torch.repeat_interleave(torch.arange(len(turns_N)), turns_N)
+    turn_index_B = torch.cat([torch.arange(int(n)) for n in turns_N])
+    n_rows = len(trajectory_id_B)
+    step_reward_B = whole(9, n_rows).to(torch.float64) / 8.0 - 0.5
+    return AdvantageRows(
+        group_id_B=trajectory_id_B // group_size,
+        trajectory_id_B=trajectory_id_B,
+        turn_index_B=turn_index_B,
+        step_reward_B=step_reward_B,
+        episode_return_B=episode_returns(step_reward_B, trajectory_id_B),
+        format_valid_B=whole(4, n_rows) > 0,
+        action_valid_B=whole(3, n_rows) > 0,
+        anchor_id_B=whole(3, n_rows),
+    )
+
+
+@pytest.fixture(scope="session")
+def batch_of() -> Callable[..., Batch]:
+    return make_batch
+
+
+@pytest.fixture(scope="session")
+def rows_of() -> Callable[..., AdvantageRows]:
+    return make_rows

@@ -1,0 +1,262 @@
+"""Names and keys of methods: unknown, unread and impossible settings are refused; `reads` tells the truth."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from arlarena_rllib.objectives import (
+    AXES,
+    SPEC_FIELDS,
+    AdvantageRows,
+    GroupFilter,
+    GroupOutcome,
+    ObjectiveSpec,
+    Registry,
+    UnknownChoiceError,
+    compute_advantages,
+    global_denominators,
+    policy_objective,
+)
+from arlarena_rllib.presets import METHODS, method_names, resolve_method
+
+ALWAYS = {"format_penalty", "penalty_scheme", "penalise", "kl_coef", "kl_estimator", "entropy_coef", *AXES}
+
+
+class ReadRecorder:
+    """Stands in for a spec and remembers which fields are looked at."""
+
+    def __init__(self, spec: ObjectiveSpec) -> None:
+        self._spec, self.seen = spec, set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.seen.add(name)
+        return getattr(self._spec, name)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_unknown_axis_name_raises_with_key_value_nearest_and_allowed(axis: str) -> None:
+    known = AXES[axis].names()[-1]
+    with pytest.raises(ValueError) as caught:
+        ObjectiveSpec(**{axis: known + "x"})
+    message = str(caught.value)
+    assert f"{axis}='{known}x'" in message
+    assert f"Nearest: '{known}'" in message
+    assert all(name in message for name in AXES[axis].names())
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"adv_unit": "trajectory"}, ["adv_unit='trajectory'", "row, traj"]),
+        ({"kl_estimator": "k4"}, ["kl_estimator='k4'", "k3_is"]),
+        ({"clip_low": 1.5}, ["clip_low=1.5", "[0, 1]"]),
+        ({"gamma": float("nan")}, ["gamma=nan"]),
+        ({"gamma": "0.9"}, ["gamma='0.9'"]),
+        ({"dual_clip": 0.5}, ["dual_clip=0.5", "greater than 1"]),
+        ({"max_tries": 0}, ["max_tries=0"]),
+        ({"max_tries": 2.5}, ["max_tries=2.5", "whole number"]),
+        ({"fill": 1}, ["fill=1", "true or false"]),
+        ({"aggregation": "seq-mean-token-sum-norm"}, ["needs length_norm"]),
+        ({"aggregation": "seq-mean-token-sum-norm", "length_norm": 0}, ["length_norm=0"]),
+    ],
+)
+def test_impossible_value_raises_and_says_what_is_allowed(settings: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ValueError) as caught:
+        ObjectiveSpec(**settings)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    with pytest.raises(ValueError) as caught:
+        ObjectiveSpec(clipping="gpso", gamma=2.0, adv_norm="none", max_tries=0)
+    assert len(str(caught.value).splitlines()) == 4
+
+
+def test_unread_key_raises_and_names_who_would_read_it() -> None:
+    with pytest.raises(ValueError, match=r"omega=1\.0 is set, but nothing reads it .*advantage='grpo'.*gigpo"):
+        ObjectiveSpec().refuse_unread(["omega", "clip_low"])
+    ObjectiveSpec(advantage="gigpo").refuse_unread(["omega", "clip_low"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "key", "switch"),
+    [
+        (ObjectiveSpec(format_penalty=0.0), "penalty_scheme", "format_penalty"),
+        (ObjectiveSpec(format_penalty=0.0), "penalise", "format_penalty"),
+        (ObjectiveSpec(kl_coef=0.0), "kl_estimator", "kl_coef"),
+        (ObjectiveSpec(adv_norm="mean_norm"), "adv_eps", "adv_norm"),
+    ],
+)
+def test_key_behind_a_switch_that_is_off_is_unread(spec: ObjectiveSpec, key: str, switch: str) -> None:
+    with pytest.raises(ValueError, match=f"{key}=.*{switch}="):
+        spec.refuse_unread([key])
+    ObjectiveSpec().refuse_unread([key])
+
+
+def test_unread_check_of_an_unknown_key_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"'clip_hihg' is not known\. Nearest: 'clip_high'"):
+        ObjectiveSpec().refuse_unread(["clip_hihg"])
+
+
+def test_every_field_is_read_by_some_choice() -> None:
+    read = set().union(*(registry.reads(name) for registry in AXES.values() for name in registry.names()))
+    assert read <= set(SPEC_FIELDS)
+    assert set(SPEC_FIELDS) == read | ALWAYS
+    assert len(SPEC_FIELDS) >= 25
+
+
+@pytest.mark.parametrize("name", AXES["clipping"].names())
+def test_clipping_reads_exactly_what_it_registered(batch_of: Callable[..., Any], name: str) -> None:
+    batch, recorder = batch_of(0), ReadRecorder(ObjectiveSpec(clipping=name, dual_clip=3.0))
+    adv = batch.advantages.unsqueeze(-1).expand_as(batch.logp)
+    AXES["clipping"].get(name)(batch.logp - batch.old_logp, adv, batch.mask, batch.logp, recorder)
+    assert recorder.seen == AXES["clipping"].reads(name)
+
+
+@pytest.mark.parametrize("name", AXES["advantage"].names())
+def test_advantage_reads_exactly_what_it_registered(rows_of: Callable[..., AdvantageRows], name: str) -> None:
+    rows, recorder = rows_of(0), ReadRecorder(ObjectiveSpec(advantage=name))
+    AXES["advantage"].get(name)(rows, rows.episode_return_B, recorder)
+    assert recorder.seen - {"format_penalty", "penalise"} == AXES["advantage"].reads(name)
+
+
+@pytest.mark.parametrize("name", AXES["aggregation"].names())
+def test_aggregation_reads_exactly_what_it_registered(name: str) -> None:
+    recorder = ReadRecorder(ObjectiveSpec(aggregation=name, length_norm=4))
+    global_denominators(torch.ones(2, 3), torch.tensor([0, 1]), recorder)
+    assert recorder.seen - {"aggregation"} == AXES["aggregation"].reads(name)
+
+
+@pytest.mark.parametrize("name", AXES["filtering"].names())
+def test_filtering_reads_nothing_that_it_did_not_register(name: str) -> None:
+    recorder = ReadRecorder(ObjectiveSpec(filtering=name, max_tries=1))
+    groups = GroupFilter(recorder, target_groups=1)
+    groups.offer([GroupOutcome((0.0, 0.0), (False, False))])
+    unread = {"filtering", "cold_start_iterations"} if name == "none" else {"filtering"}
+    assert recorder.seen - unread - AXES["filtering"].reads(name) <= ({"fill"} if name == "none" else set())
+
+
+def test_registry_refuses_a_name_that_is_taken_and_an_unknown_one() -> None:
+    registry: Registry[Callable[[], int]] = Registry("clipping")
+
+    @registry.register("one", reads=("clip_low",))
+    def one() -> int:
+        return 1
+
+    assert registry.get("one")() == 1
+    assert registry.reads("one") == {"clip_low"}
+    assert registry.readers("clip_low") == ["one"]
+    with pytest.raises(ValueError, match="registered already"):
+        registry.register("one")
+    with pytest.raises(UnknownChoiceError, match="clipping='two' is not known"):
+        registry.get("two")
+
+
+def test_unknown_choice_error_survives_pickling() -> None:
+    with pytest.raises(UnknownChoiceError) as caught:
+        AXES["clipping"].get("gpso")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_takes_one_finite_step_on_a_random_batch(
+    batch_of: Callable[..., Any], rows_of: Callable[..., AdvantageRows], name: str
+) -> None:
+    """From rows to gradient through the public functions, with advantages of the method itself."""
+    spec = resolve_method(name)
+    rows = rows_of(3)
+    out = compute_advantages(rows, spec)
+    batch = replace(
+        batch_of(3, n_rows=len(rows.group_id_B), spread=1e-3),
+        advantages=out.advantages_B,
+        trajectory_id=rows.trajectory_id_B,
+    )
+    result, grad = batch.objective(spec)
+    assert torch.isfinite(result.loss)
+    assert float(grad.norm()) > 0.0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_sets_only_parameters_that_it_reads_and_has_a_source(name: str) -> None:
+    method = METHODS[name]
+    spec = resolve_method(name)
+    spec.refuse_unread(method.settings())
+    assert any(character.isdigit() for character in method.source)
+    assert set(method.params) <= set(SPEC_FIELDS) - set(AXES)
+
+
+def test_method_table_holds_grpo_and_sampo_with_their_published_settings() -> None:
+    assert {"grpo", "sampo"} <= set(method_names())
+    grpo, sampo = resolve_method("grpo"), resolve_method("sampo")
+    assert (grpo.clipping, grpo.advantage, grpo.filtering, grpo.aggregation) == ("ppo", "grpo", "none", "token-mean")
+    assert (grpo.clip_low, grpo.clip_high, grpo.kl_coef, grpo.kl_estimator) == (0.2, 0.2, 0.01, "k3")
+    assert (sampo.clipping, sampo.advantage, sampo.filtering) == ("gspo", "gigpo", "dynamic")
+    assert sampo.aggregation == "seq-mean-token-mean"
+    assert (sampo.clip_low, sampo.clip_high, sampo.omega, sampo.gamma) == (3e-3, 4e-3, 1.0, 0.95)
+    assert (sampo.filter_metric, sampo.max_tries, sampo.fill) == ("success", 3, True)
+    assert (sampo.kl_coef, sampo.kl_estimator, sampo.adv_norm) == (0.01, "k3", "mean_std_norm")
+
+
+def test_resolve_method_replaces_parameters_and_axes() -> None:
+    spec = resolve_method("sampo", {"clip_high": 0.04, "aggregation": "token-mean"})
+    assert (spec.clip_high, spec.aggregation, spec.clip_low) == (0.04, "token-mean", 3e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "words"),
+    [
+        ("sampp", {}, ["method='sampp'", "Nearest: 'sampo'", "grpo, sampo"]),
+        ("sampo", {"clip_hi": 1.0}, ["no parameter 'clip_hi'", "Nearest: 'clip_high'"]),
+        ("grpo", {"gamma": 0.9}, ["gamma=0.9 is set, but nothing reads it"]),
+        ("grpo", {"max_tries": 5}, ["filtering='none'", "dynamic"]),
+        ("grpo", {"gamma": 9.0, "advantage": "gigpo"}, ["gamma=9.0", "[0, 1]"]),
+    ],
+)
+def test_resolve_method_refuses_what_it_does_not_know_or_read(
+    name: str, overrides: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        resolve_method(name, overrides)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_objective_without_a_tensor_that_the_spec_needs_raises(batch_of: Callable[..., Any]) -> None:
+    batch = batch_of(1)
+    arguments = (batch.logp, batch.old_logp, batch.advantages, batch.mask, batch.weight(ObjectiveSpec()))
+    with pytest.raises(ValueError, match=r"kl_coef=0\.01 needs ref_logp_B_T"):
+        policy_objective(*arguments, ObjectiveSpec())
+    with pytest.raises(ValueError, match="needs entropy_B_T"):
+        policy_objective(*arguments, ObjectiveSpec(kl_coef=0.0, entropy_coef=0.1))
+
+
+def test_objective_with_wrong_shapes_raises_and_names_them(batch_of: Callable[..., Any]) -> None:
+    batch, spec = batch_of(1), ObjectiveSpec(kl_coef=0.0)
+    weight = batch.weight(spec)
+    with pytest.raises(ValueError, match=r"old_logp_B_T \(6, 4\)"):
+        policy_objective(batch.logp, batch.old_logp[:, :4], batch.advantages, batch.mask, weight, spec)
+    with pytest.raises(ValueError, match=r"weight_B has shape \(3,\) for 6 rows"):
+        policy_objective(batch.logp, batch.old_logp, batch.advantages, batch.mask, weight[:3], spec)
+    with pytest.raises(ValueError, match=r"advantages \(5,\)"):
+        policy_objective(batch.logp, batch.old_logp, batch.advantages[:5], batch.mask, weight, spec)
+
+
+def test_denominators_with_wrong_shapes_raise() -> None:
+    with pytest.raises(ValueError, match="equal 1-D shapes"):
+        global_denominators(torch.ones(2, 3), torch.tensor([0]), ObjectiveSpec())
+    with pytest.raises(ValueError, match="rows, tokens"):
+        global_denominators(torch.ones(3), torch.tensor([0, 0, 0]), ObjectiveSpec())
+
+
+def test_import_of_objectives_and_presets_loads_neither_ray_nor_models_nor_envs() -> None:
+    heavy = ("ray", "transformers", "gymnasium", "vllm", "env_connectors")
+    code = f"import sys, arlarena_rllib.presets; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

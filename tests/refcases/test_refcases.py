@@ -1,0 +1,423 @@
+"""Numeric reference cases: every implemented method against numbers computed elsewhere, values and gradients.
+
+``ARLARENA_REFCASES=/path/cases.json pytest tests/refcases`` runs another file of the same form.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from arlarena_rllib.objectives import (
+    AXES,
+    AdvantageResult,
+    AdvantageRows,
+    GroupFilter,
+    GroupOutcome,
+    ObjectiveSpec,
+    anchor_ids,
+    compute_advantages,
+    discounted_step_returns,
+    episode_returns,
+    finish_metrics,
+    global_denominators,
+    merge_metrics,
+    mismatch_metrics,
+    out_of_band_table,
+    penalised_scores,
+    policy_objective,
+    reference_kl,
+    sequence_log_ratio,
+    sequence_table,
+    similarity_labels,
+    text_similarity,
+)
+from env_connectors.parsing import parse_reply
+
+SHIPPED = Path(__file__).with_name("cases.json")
+CASES_PATH = Path(os.environ.get("ARLARENA_REFCASES", SHIPPED))
+DOCUMENT = json.loads(CASES_PATH.read_text(encoding="utf-8"))
+MIN_FAMILIES, MIN_CASES = 16, 92
+"""Implemented families and cases of the shipped file; a smaller number means that cases got lost."""
+
+RTOL = {torch.float64: 1e-9, torch.float32: 2e-4}
+ROUNDING_OVER_EPS = 1e-8
+"""Group of equal scores: the reference has rounding noise over a tiny eps where this project has exactly 0."""
+
+Family = tuple[str, str]
+Result = dict[str, Any]
+
+NOT_IMPLEMENTED: dict[Family, str] = {
+    ("loss", "cispo"): "clipping cispo",
+    ("loss", "sapo"): "clipping sapo",
+    ("loss", "reinforce"): "clipping reinforce",
+    ("loss", "grpo_sm"): "sequence masking",
+    ("loss", "cispo_sm"): "sequence masking",
+    ("loss", "sapo_sm"): "sequence masking",
+    ("loss", "mismatch_is"): "correction of the inference-trainer mismatch",
+    ("loss", "loop"): "clipping with products of ratios per turn and per trajectory",
+    ("advantage", "reinforce_pp"): "advantage reinforce_pp",
+    ("advantage", "reinforce_pp_baseline"): "advantage reinforce_pp_baseline",
+    ("advantage", "kl_in_reward"): "KL inside the reward",
+    ("advantage", "empg"): "advantage empg",
+    ("advantage", "hgpo"): "advantage hgpo",
+    ("advantage", "arpo"): "advantage arpo",
+    ("rollout", "arpo"): "entropy-driven branching",
+    ("rollout", "t2po"): "token and turn level control of thinking",
+    ("shaping", "dapo_overlong"): "overlong shaping",
+    ("metric", "stability_rule"): "stability rule",
+}
+"""Belongs to methods not implemented yet: family -> what is missing."""
+
+
+class Fixture:
+    """Tensors and row vectors of one fixture in one dtype."""
+
+    def __init__(self, name: str, dtype: torch.dtype) -> None:
+        self.raw = DOCUMENT["fixtures"][name]
+        self.dtype = dtype
+        self.rows = self.raw["rows"]
+
+    def tensor(self, name: str) -> Tensor:
+        return torch.tensor(self.raw[name], dtype=self.dtype)
+
+    def column(self, name: str) -> list[Any]:
+        return [row[name] for row in self.rows]
+
+    def mask(self, params: dict[str, Any]) -> Tensor:
+        mask_B_T = torch.tensor(self.raw["mask"]).bool()
+        return torch.zeros_like(mask_B_T) if params.get("mask_override") == "all zeros" else mask_B_T
+
+    def advantage_rows(self) -> AdvantageRows:
+        trajectory_id_B = self.trajectory_id()
+        reward_B = torch.tensor(self.column("env_reward"), dtype=self.dtype)
+        valid_B = torch.tensor(self.column("format_valid")).bool()
+        return AdvantageRows(
+            group_id_B=anchor_ids(self.column("group")),
+            trajectory_id_B=trajectory_id_B,
+            turn_index_B=torch.tensor(self.column("turn")),
+            step_reward_B=reward_B,
+            episode_return_B=episode_returns(reward_B, trajectory_id_B),
+            format_valid_B=valid_B,
+            action_valid_B=torch.ones_like(valid_B),
+            anchor_id_B=anchor_ids(self.column("obs")),
+        )
+
+    def trajectory_id(self) -> Tensor:
+        return anchor_ids([(row["group"], row["traj"]) for row in self.rows])
+
+
+def spec_of(params: dict[str, Any], **more: Any) -> ObjectiveSpec:
+    """Translate the parameters of a case; keys that a case does not have keep the defaults."""
+    names = {"eps_low": "clip_low", "eps_high": "clip_high", "agg": "aggregation", "dual_clip": "dual_clip"}
+    names |= {"Lmax": "length_norm", "divide_by_rows": "norm_by_rows", "unit": "adv_unit", "eps": "adv_eps"}
+    names |= {"ddof": "adv_ddof", "lam": "format_penalty", "scheme": "penalty_scheme", "mode": "adv_norm"}
+    names |= {"singleton": "adv_singleton", "gamma": "gamma", "omega": "omega"}
+    names |= {"kl": "kl_estimator", "kl_coef": "kl_coef"}
+    values = {ours: params[theirs] for theirs, ours in names.items() if theirs in params}
+    return ObjectiveSpec(**{"penalise": "format", "kl_coef": 0.0, **values, **more})
+
+
+def loss_and_gradient(
+    fixture: Fixture, params: dict[str, Any], spec: ObjectiveSpec, advantages: Tensor
+) -> tuple[Result, dict[str, float]]:
+    """Return loss, gradient and its norm through the public objective, and the finished metrics."""
+    mask_B_T = fixture.mask(params)
+    logp_B_T = fixture.tensor(params["new"]).requires_grad_()
+    weight_B = global_denominators(mask_B_T, fixture.trajectory_id(), spec).weight_B
+    result = policy_objective(
+        logp_B_T,
+        fixture.tensor("old_logp"),
+        advantages,
+        mask_B_T,
+        weight_B,
+        spec,
+        ref_logp_B_T=fixture.tensor("ref_logp") if spec.kl_coef else None,
+    )
+    (grad_B_T,) = torch.autograd.grad(result.loss, logp_B_T)
+    out = {"loss": result.loss.item(), "grad": grad_B_T.tolist(), "grad_l2": grad_B_T.norm().item()}
+    return out, finish_metrics(result.metrics)
+
+
+def clipped_loss(clipping: str) -> Callable[[dict[str, Any], Fixture], Result]:
+    def run(case: dict[str, Any], fixture: Fixture) -> Result:
+        params = dict(case["params"])
+        if params["agg"] == "seq-mean-token-sum-norm":
+            params.setdefault("Lmax", len(fixture.raw["mask"][0]))
+        spec = spec_of(params, clipping=clipping)
+        advantages = fixture.tensor(params["adv"])
+        out, metrics = loss_and_gradient(fixture, params, spec, advantages)
+        if "row_clipped" not in case["expected"]:
+            return out
+        mask_B_T = fixture.mask(params)
+        d_B_T = fixture.tensor(params["new"]) - fixture.tensor("old_logp")
+        adv_B_T = advantages.unsqueeze(-1).expand_as(d_B_T)
+        clip = AXES["clipping"].get(clipping)(d_B_T, adv_B_T, mask_B_T, d_B_T, spec)
+        clipped_B_T = (clip.clipped_low_B_T | clip.clipped_high_B_T) & mask_B_T
+        out["seq_ratio"] = sequence_log_ratio(d_B_T, mask_B_T).exp().flatten().tolist()
+        out["row_clipped"] = clipped_B_T.any(-1).int().tolist()
+        out["row_clip_frac"] = metrics["clip_rows_frac"]
+        return out
+
+    return run
+
+
+def kl_loss(case: dict[str, Any], fixture: Fixture) -> Result:
+    spec = spec_of(case["params"], kl_estimator=case["params"]["kind"], kl_coef=1.0)
+    return loss_and_gradient(fixture, case["params"], spec, torch.zeros(len(fixture.rows)))[0]
+
+
+def sampo_loss(case: dict[str, Any], fixture: Fixture) -> Result:
+    assert case["params"]["seq_mask"] is False
+    spec = spec_of(case["params"], clipping="gspo", advantage="gigpo", filtering="dynamic")
+    advantages_B = compute_advantages(fixture.advantage_rows(), spec).advantages_B
+    out, metrics = loss_and_gradient(fixture, case["params"], spec, advantages_B)
+    return out | {"adv": advantages_B.tolist(), "policy_loss": metrics["policy_loss"], "kl_loss": metrics["kl_loss"]}
+
+
+def gspo_identity(case: dict[str, Any], fixture: Fixture) -> Result:
+    """Rows that sequence masking would drop have no GSPO gradient."""
+    params = {**case["params"], "agg": "seq-mean-token-mean"}
+    adv_B = fixture.tensor("row_adv")
+    out, _ = loss_and_gradient(fixture, params, spec_of(params, clipping="gspo"), adv_B)
+    d_B_T = fixture.tensor(params["new"]) - fixture.tensor("old_logp")
+    fallen_B = -sequence_log_ratio(d_B_T, fixture.mask(params)).flatten() > params["delta"]
+    masked = (fallen_B & (adv_B < 0)).nonzero().flatten().tolist()
+    assert all(value == 0.0 for row in masked for value in out["grad"][row])
+    return {"rows_masked_by_sm": masked, "statement": case["expected"]["statement"]}
+
+
+def group_advantage(advantage: str, **more: Any) -> Callable[[dict[str, Any], Fixture], Result]:
+    def run(case: dict[str, Any], fixture: Fixture) -> Result:
+        spec = spec_of(case["params"], advantage=advantage, **more)
+        return {"adv": compute_advantages(fixture.advantage_rows(), spec).advantages_B.tolist()}
+
+    return run
+
+
+def gigpo_advantage(case: dict[str, Any], fixture: Fixture) -> Result:
+    rows, spec = fixture.advantage_rows(), spec_of(case["params"], advantage="gigpo")
+    result: AdvantageResult = compute_advantages(rows, spec)
+    parts = {name: result.parts[name].tolist() for name in ("step_return", "episode_adv", "step_adv")}
+    if spec.format_penalty == 0.0:
+        plain_B = discounted_step_returns(rows.step_reward_B, rows.trajectory_id_B, rows.turn_index_B, gamma=spec.gamma)
+        assert plain_B.tolist() == parts["step_return"]
+    sizes = [int(size) for size in result.parts["anchor_size"]]
+    return parts | {"adv": result.advantages_B.tolist(), "anchor_sizes": sizes}
+
+
+def format_penalty(case: dict[str, Any], fixture: Fixture) -> Result:
+    rows, params = fixture.advantage_rows(), case["params"]
+    score_B = penalised_scores(
+        rows.episode_return_B,
+        rows.format_valid_B,
+        rows.trajectory_id_B,
+        penalty=params["lam"],
+        scheme=params["scheme"],
+    )
+    return {"row_score": score_B.tolist()}
+
+
+def similarity(case: dict[str, Any], fixture: Fixture) -> Result:
+    texts = fixture.column("obs")
+    labels = similarity_labels(texts, anchor_ids(fixture.column("group")).tolist(), case["params"]["similarity"])
+    ratios = [[round(text_similarity(text, other), 12) for other in texts] for text in texts]
+    return {"labels": labels, "ratio_matrix": ratios}
+
+
+def dynamic_filter(case: dict[str, Any], fixture: None) -> Result:
+    params = case["params"]
+    assert params["drop_surplus"] == "first come, whole groups"
+    spec = ObjectiveSpec(
+        filtering="dynamic",
+        filter_metric=params["metric"],
+        max_tries=params["max_gen_batches"],
+        fill=params["fill_with_uniform_on_last_try"],
+    )
+    groups = GroupFilter(spec, target_groups=params["target_groups"])
+    for name in params["batches"]:
+        if not groups.needs_more:
+            break
+        batch = DOCUMENT["fixtures"]["filter"][name]
+        groups.offer([GroupOutcome(tuple(group["reward"]), tuple(map(bool, group["success"]))) for group in batch])
+    report = groups.report()
+    kept = [list(pair) for pair in groups.kept]
+    return {"kept": kept, "log": list(report.log), "kept_groups": report.target - report.missing}
+
+
+def diagnostics(case: dict[str, Any], fixture: Fixture) -> Result:
+    return _mismatch(case, fixture) if "rollout" in case["params"] else _off_policy(case, fixture)
+
+
+def _mismatch(case: dict[str, Any], fixture: Fixture) -> Result:
+    params = case["params"]
+    raw = mismatch_metrics(fixture.tensor(params["train"]), fixture.tensor(params["rollout"]), fixture.mask(params))
+    done = finish_metrics(merge_metrics([raw]))
+    names = ("kl_k1", "kl_k3", "abs_logp_diff_mean", "abs_logp_diff_max", "prob_diff_mean")
+    return {name: done[f"mismatch_{name}"] for name in (*names, "chi2_token", "chi2_seq", "ess_token_frac")}
+
+
+def _off_policy(case: dict[str, Any], fixture: Fixture) -> Result:
+    params = {**case["params"], "agg": "token-mean"}
+    low, high = params["eps_low"], params["eps_high"]
+    mask_B_T, adv_B = fixture.mask(params), fixture.tensor(params["adv"])
+    new_B_T, old_B_T = fixture.tensor(params["new"]), fixture.tensor("old_logp")
+    d_B_T = torch.where(mask_B_T, new_B_T - old_B_T, 0.0)
+    adv_B_T = adv_B.unsqueeze(-1).expand_as(d_B_T)
+    x_B_T = torch.where(mask_B_T, fixture.tensor("ref_logp") - new_B_T, 0.0)
+    table = sequence_table(d_B_T, adv_B, mask_B_T, reference_kl("k3", x_B_T, d_B_T), fixture.tensor("entropy"))
+    spec = spec_of(params)
+    weight_B = global_denominators(mask_B_T, fixture.trajectory_id(), spec).weight_B
+    entropy_B_T = fixture.tensor("entropy")
+    result = policy_objective(new_B_T, old_B_T, adv_B, mask_B_T, weight_B, spec, entropy_B_T=entropy_B_T)
+    done = finish_metrics(result.metrics)
+    out_of_band = out_of_band_table(d_B_T, adv_B_T, mask_B_T, low=low, high=high)
+    total = out_of_band.pop("total")
+    copied = ("ratio_mean", "ratio_max", "ratio_min", "clip_frac", "ess_token_frac", "ess_seq_frac")
+    beyond_dual = (adv_B_T < 0) & (d_B_T.exp() > 3.0) & mask_B_T
+    return {
+        **{name: done[name] for name in copied},
+        "ppo_kl_k1": done["approx_kl_k1"],
+        "ppo_kl_k3": done["approx_kl_k3"],
+        "clip_frac_low": done["clip_low_frac"],
+        "clip_frac_high": done["clip_high_frac"],
+        "dual_clip_frac_c3": int(beyond_dual.sum()) / int(mask_B_T.sum()),
+        "oob_frac_total": total,
+        "oob": out_of_band,
+        "seq_ratio": sequence_log_ratio(d_B_T, mask_B_T).exp().flatten().tolist(),
+        "seq_counts": table.counts,
+        "entropy_threshold": table.entropy_threshold,
+        "kl_ref_share": table.kl_share,
+        "entropy_token_mean": done["entropy"],
+        "response_len_mean": done["num_tokens"] / len(fixture.rows),
+        "format_valid_frac": float(fixture.advantage_rows().format_valid_B.double().mean()),
+    }
+
+
+def format_check(case: dict[str, Any], fixture: None) -> Result:
+    table = []
+    for row in case["expected"]["table"]:
+        reply = parse_reply(row["text"])
+        action = reply.action if reply.format_valid else None
+        table.append({"text": row["text"], "valid": int(reply.format_valid), "action": action})
+    return {"table": table}
+
+
+ADAPTERS: dict[Family, Callable[[dict[str, Any], Any], Result]] = {
+    ("loss", "ppo_clip"): clipped_loss("ppo"),
+    ("loss", "dapo"): clipped_loss("ppo"),
+    ("loss", "gspo"): clipped_loss("gspo"),
+    ("loss", "gspo_token"): clipped_loss("gspo_token"),
+    ("loss", "kl"): kl_loss,
+    ("loss", "sampo"): sampo_loss,
+    ("identity", "gspo"): gspo_identity,
+    ("advantage", "grpo"): group_advantage("grpo"),
+    ("advantage", "dr_grpo"): group_advantage("grpo", adv_norm="mean_norm"),
+    ("advantage", "rloo"): group_advantage("rloo"),
+    ("advantage", "gigpo"): gigpo_advantage,
+    ("advantage", "format_penalty"): format_penalty,
+    ("grouping", "gigpo"): similarity,
+    ("filter", "dynamic_filtering"): dynamic_filter,
+    ("metric", "diagnostics"): diagnostics,
+    ("format", "format_check"): format_check,
+}
+"""Family (kind, method) of a case -> how to compute it through the public functions."""
+
+
+def family(case: dict[str, Any]) -> Family:
+    return case["kind"], case["method"]
+
+
+def result_of(case: dict[str, Any], dtype: torch.dtype) -> Result:
+    """Compute a case. Raises KeyError for a family that no table knows."""
+    if family(case) not in ADAPTERS:
+        raise KeyError(f"{case['id']}: no adapter for family {family(case)}; add one, or list it in NOT_IMPLEMENTED.")
+    needs_rows = case["kind"] not in ("filter", "format")
+    return ADAPTERS[family(case)](case, Fixture(case["fixture"], dtype) if needs_rows else None)
+
+
+def differences(got: Any, expected: Any, rtol: float, where: str = "") -> list[str]:
+    """List where two nested results differ; numbers of one list are compared relative to the largest of the list."""
+    if isinstance(expected, dict):
+        if not isinstance(got, dict) or set(got) != set(expected):
+            return [f"{where}: keys {sorted(got)} != {sorted(expected)}"]
+        return [line for key in expected for line in differences(got[key], expected[key], rtol, f"{where}/{key}")]
+    numbers = _flat_numbers(expected)
+    if numbers is None:
+        if isinstance(expected, list) and isinstance(got, list) and len(got) == len(expected):
+            pairs = enumerate(zip(got, expected, strict=True))
+            return [line for i, (g, e) in pairs for line in differences(g, e, rtol, f"{where}[{i}]")]
+        return [] if got == expected else [f"{where}: {got!r} != {expected!r}"]
+    mine = _flat_numbers(got)
+    if mine is None or len(mine) != len(numbers):
+        return [f"{where}: not the same shape"]
+    allowed = rtol * max((abs(number) for number in numbers), default=0.0)
+    return [f"{where}: {g!r} != {e!r}" for g, e in zip(mine, numbers, strict=True) if not _close(g, e, allowed)]
+
+
+def _close(got: float, expected: float, allowed: float) -> bool:
+    if got == 0.0 and abs(expected) <= ROUNDING_OVER_EPS:
+        return True
+    return math.isfinite(got) and abs(got - expected) <= allowed
+
+
+def _flat_numbers(value: Any) -> list[float] | None:
+    """Return the numbers of a number or of nested lists of numbers, else None."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return [float(value)]
+    if isinstance(value, list):
+        parts = [_flat_numbers(item) for item in value]
+        return None if any(part is None for part in parts) else [number for part in parts for number in part or []]
+    return None
+
+
+CASES = DOCUMENT["cases"]
+IMPLEMENTED = [case for case in CASES if family(case) not in NOT_IMPLEMENTED]
+
+
+@pytest.mark.parametrize("dtype", RTOL, ids=["float64", "float32"])
+@pytest.mark.parametrize("case", IMPLEMENTED, ids=lambda case: case["id"])
+def test_refcase_through_public_functions_matches_reference(case: dict[str, Any], dtype: torch.dtype) -> None:
+    got, expected = result_of(case, dtype), case["expected"]
+    shown = {key: got.get(key, "not computed") for key in expected}
+    assert differences(shown, expected, RTOL[dtype]) == []
+
+
+def test_refcase_families_of_the_file_are_all_in_one_table() -> None:
+    families = {family(case) for case in CASES}
+    assert not set(ADAPTERS) & set(NOT_IMPLEMENTED)
+    assert families <= set(ADAPTERS) | set(NOT_IMPLEMENTED)
+
+
+def test_refcase_of_unknown_family_raises() -> None:
+    with pytest.raises(KeyError, match="no adapter"):
+        result_of({"id": "loss/new_method", "kind": "loss", "method": "new_method", "fixture": "main"}, torch.float64)
+
+
+def test_refcases_found_are_at_least_the_known_number() -> None:
+    shipped = json.loads(SHIPPED.read_text(encoding="utf-8"))["cases"]
+    implemented = [case for case in shipped if family(case) in ADAPTERS]
+    assert len({family(case) for case in implemented}) >= MIN_FAMILIES
+    assert len(implemented) >= MIN_CASES
+    assert len(IMPLEMENTED) >= 1
+
+
+def test_refcase_not_implemented_choices_are_really_absent() -> None:
+    """A choice that got built must leave the table, so that its cases run."""
+    registered = {name for axis in ("clipping", "advantage") for name in AXES[axis].names()}
+    assert not registered & {method for _, method in NOT_IMPLEMENTED}
+
+
+def test_refcase_comparison_sees_a_wrong_number_and_a_wrong_shape() -> None:
+    assert differences([1.0, 2.0], [1.0, 2.0 + 1e-6], 1e-9)
+    assert differences([1.0], [1.0, 2.0], 1e-9)
+    assert differences([float("nan")], [0.0], 1e-9)
+    assert differences({"a": 1}, {"a": 1, "b": 2}, 1e-9)

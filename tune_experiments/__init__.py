@@ -1,0 +1,1 @@
+"""What a user runs: experiments, tracking, progress and pictures; only composes the two packages."""

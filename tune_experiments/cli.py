@@ -1,0 +1,150 @@
+"""The command `arlarena`: train, evaluate, envs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+# Read by Ray and by libraries at import, so set before them; a user's own setting wins.
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+
+EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    options = _parser().parse_args(arguments)
+    return guarded(lambda: options.run(options))
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Return the exit code of ``command``; an error of this project ends in one message, not in a traceback."""
+    from arlarena_rllib.errors import ArenaError, ConfigError
+    from env_connectors import EnvConnectorError
+
+    try:
+        return command()
+    except ConfigError as error:
+        print(f"configuration error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (ArenaError, EnvConnectorError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="arlarena", description="Train multi-turn LLM agents on Ray RLlib.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    train = commands.add_parser("train", help="warm start, RL through Ray Tune, report on held-out tasks")
+    train.add_argument("config", help="YAML file, or the name of a shipped configuration")
+    train.add_argument("overrides", nargs="*", metavar="section.key=value")
+    train.add_argument("--resume", action="store_true", help="continue the run of this name from its last checkpoint")
+    train.set_defaults(run=_train)
+
+    evaluate = commands.add_parser("evaluate", help="success of a model or checkpoint on a fixed panel")
+    evaluate.add_argument("config", help="configuration that names the environment and the engine")
+    evaluate.add_argument("path", help="Hugging Face directory, or RLlib checkpoint (then give --base)")
+    evaluate.add_argument("overrides", nargs="*", metavar="section.key=value")
+    evaluate.add_argument("--base", help="model directory that an RLlib checkpoint was trained from")
+    evaluate.add_argument("--split", default="test", choices=("train", "validation", "test"))
+    evaluate.add_argument("--num-tasks", type=int, default=256)
+    evaluate.add_argument("--draws", type=int, default=4, help="sampled episodes per task, besides the greedy one")
+    evaluate.add_argument("--json", action="store_true", help="print the result as JSON, per-task values included")
+    evaluate.set_defaults(run=_evaluate)
+
+    envs = commands.add_parser("envs", help="list the text environments, or check one").add_subparsers(
+        required=True, metavar="ACTION"
+    )
+    listing = envs.add_parser("list", help="registered text environments and their panels")
+    listing.set_defaults(run=_envs_list)
+    check = envs.add_parser("check", help="run the conformance check on an environment")
+    check.add_argument("id", help="Gymnasium id, `module:id` for your own")
+    check.add_argument("--episodes", type=int, default=4)
+    check.set_defaults(run=_envs_check)
+    return parser
+
+
+def _train(options: argparse.Namespace) -> int:
+    from tune_experiments.run_config import load_run_config, shipped_config
+    from tune_experiments.train import train
+
+    run = load_run_config(shipped_config(options.config), options.overrides)
+    outcome = train(run, resume=options.resume)
+    print(f"\nresults: {outcome.folder}\npolicy:  {outcome.final}\nMLflow:  {outcome.tracker.tracking_uri} "
+          f"run {outcome.mlflow_run_id}")  # fmt: skip
+    if outcome.interrupted:
+        print(f"stopped early; continue with: arlarena train {options.config} {' '.join(options.overrides)} --resume")
+        return EXIT_INTERRUPTED
+    return EXIT_OK
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from arlarena_rllib.errors import ConfigError
+    from arlarena_rllib.models.export import MODULE_STATE, load_checkpoint_policy
+    from arlarena_rllib.models.load import load_causal_lm
+    from arlarena_rllib.rollout.envs import make_text_env
+    from arlarena_rllib.rollout.session import PlaySession
+    from tune_experiments.run_config import load_run_config, shipped_config
+    from tune_experiments.train import start_cluster
+
+    run = load_run_config(shipped_config(options.config), options.overrides)
+    is_checkpoint = (Path(options.path) / MODULE_STATE).is_file()
+    if is_checkpoint and options.base is None:
+        raise ConfigError(f"{options.path!r} is an RLlib checkpoint: give --base, the model directory it started from.")
+    if options.num_tasks < 1 or options.draws < 0:
+        raise ConfigError(f"--num-tasks={options.num_tasks} must be >= 1 and --draws={options.draws} >= 0")
+    config = run.algorithm(options.base if is_checkpoint else options.path)
+    config.validate()
+    model = load_checkpoint_policy(options.path, options.base) if is_checkpoint else load_causal_lm(options.path)
+    panel = make_text_env(config.env, config.env_config).unwrapped.tasks()
+    tasks = getattr(panel, options.split)[: options.num_tasks]
+    start_cluster(run.run.num_cpus)
+    with PlaySession(config) as session:
+        session.publish(model.named_parameters())
+        result = session.evaluate(tasks, draws=options.draws)
+    if options.json:
+        print(json.dumps({"panel_hash": panel.panel_hash, "split": options.split, **asdict(result)}))
+    else:
+        print(f"{config.env} {options.split} panel {panel.panel_hash}, {result.n} tasks")
+        for key, value in result.summary().items():
+            print(f"  {key:14s} {value:.4f}" if isinstance(value, float) else f"  {key:14s} {value}")
+    return EXIT_OK
+
+
+def _envs_list(options: argparse.Namespace) -> int:
+    from arlarena_rllib.rollout.envs import make_text_env
+    from env_connectors import list_text_envs
+
+    for name in list_text_envs():
+        panel = make_text_env(name, {}).unwrapped.tasks()
+        print(
+            f"{name:32s} train {len(panel.train):6d}  validation {len(panel.validation):5d}  "
+            f"test {len(panel.test):5d}  panel {panel.panel_hash}"
+        )
+    return EXIT_OK
+
+
+def _envs_check(options: argparse.Namespace) -> int:
+    from env_connectors import check_text_env
+
+    check_text_env(options.id, episodes=options.episodes)
+    print(f"{options.id}: conforms")
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""What comes before the training: the model is built or found, then cloned to a start that RL can work with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from arlarena_rllib.models import build_policy, load_causal_lm
+from arlarena_rllib.models.export import save_policy
+from arlarena_rllib.models.load import check_model_dir
+from arlarena_rllib.rollout.codec import TextCodec
+from arlarena_rllib.rollout.envs import make_text_env
+from arlarena_rllib.rollout.session import PlaySession
+from arlarena_rllib.trajectory import TokenBatch, TrajectoryGroup, build_token_batch
+from arlarena_rllib.warmstart import behaviour_cloning, gold_demonstrations, keep_successes
+from arlarena_rllib.warmstart.cloning import CloningConfig, CloningReport
+from env_connectors.parsing import render_reply
+from env_connectors.prompting import PastTurn, PromptConfig, render_prompt
+from tune_experiments.run_config import RunConfig
+
+Progress = Callable[[int, float, float], None]
+
+
+@dataclass(frozen=True)
+class Start:
+    """The policy that RL starts from and what it was cloned from."""
+
+    path: Path
+    demonstrations: TokenBatch | None
+    cloning: CloningReport | None
+
+
+def base_model(run: RunConfig, folder: Path) -> Path:
+    """Return the directory of the model before any training; build it below ``folder`` when no path is given."""
+    if run.model.path is not None:
+        return check_model_dir(run.model.path)
+    texts = _corpus(run)
+    return build_policy(
+        folder / "base", texts, model_config=run.model.config, vocab_size=run.model.vocab_size, seed=run.seed
+    )
+
+
+def warm_start(run: RunConfig, base: Path, folder: Path, progress: Progress | None = None) -> Start:
+    """Clone the demonstrations that the run asks for; write the start to ``folder/start`` and return it."""
+    if run.warm_start.source == "none":
+        return Start(base, None, None)
+    groups = _demonstrations(run, base)
+    codec = TextCodec(str(base))
+    batch = build_token_batch(groups, pad_id=codec.pad_id)
+    model, report = clone(base, batch, _seeded(run.warm_start.cloning, run.seed), progress)
+    path = folder / "start"
+    save_policy(model, base, path)
+    facts = {
+        "demonstrations": len(groups),
+        "tasks": [g.task_id for g in groups],
+        "cloning": asdict(run.warm_start.cloning),
+        "final_loss": report.losses[-1] if report.losses else None,
+        "cpu_seconds": report.cpu_seconds,
+    }
+    (path / "warm_start.json").write_text(json.dumps(facts, indent=1))
+    return Start(path, batch, report)
+
+
+def clone(
+    base: Path, batch: TokenBatch, config: CloningConfig, progress: Progress | None = None
+) -> tuple[Any, CloningReport]:
+    """Return the model of ``base`` fitted to ``batch``, and the report."""
+    model = load_causal_lm(base)
+    report = behaviour_cloning(model, batch, config, progress=progress)
+    return model, report
+
+
+def _seeded(config: CloningConfig, seed: int) -> CloningConfig:
+    return CloningConfig(**{**asdict(config), "seed": seed})
+
+
+def _demonstrations(run: RunConfig, base: Path) -> list[TrajectoryGroup]:
+    config = run.algorithm(base)
+    tasks = start_tasks(run)
+    if run.warm_start.source == "gold":
+        return gold_demonstrations(config, tasks, TextCodec(str(base)))
+    with PlaySession(config) as session:
+        groups = keep_successes(session.play(session.sampled_episodes(tasks, draws=run.warm_start.draws)))
+    if not groups:
+        from arlarena_rllib.errors import RolloutError
+
+        raise RolloutError(
+            f"warm_start.source='rft': none of {len(tasks)} x {run.warm_start.draws} episodes of the model at "
+            f"{str(base)!r} succeeded, so there is nothing to clone. Start from a better model or use source: gold."
+        )
+    return groups
+
+
+def start_tasks(run: RunConfig) -> list[str]:
+    """Return the training tasks that are demonstrated."""
+    panel = _env(run).tasks()
+    tasks, _ = panel.draw("train", 0, min(run.warm_start.num_tasks, len(panel.train)), run.seed)
+    return tasks
+
+
+def _corpus(run: RunConfig) -> list[str]:
+    """Return prompts and gold replies of some training tasks, in the form that the policy will see."""
+    env = _env(run)
+    settings = run.algorithm("").rollout_settings()
+    prompt = PromptConfig(
+        window=settings.memory_window, instructions=settings.prompt_style == "chat", style=settings.prompt_style
+    )
+    texts: list[str] = []
+    for task in env.tasks().train[: run.model.corpus_tasks]:
+        observation, info = env.reset(options={"task_id": task})
+        history: list[PastTurn] = []
+        for thought, action in zip(env.gold_thoughts(task), env.gold_actions(task), strict=True):
+            messages = render_prompt(
+                instructions=env.instructions,
+                observation=observation,
+                history=history[-settings.memory_window :] if settings.memory_window else [],
+                admissible=info["admissible"],
+                config=prompt,
+            )
+            texts += [*(message.text for message in messages), render_reply(thought, action)]
+            history.append(PastTurn(info["brief"], action))
+            observation, _, _, _, info = env.step(action)
+    return texts
+
+
+def _env(run: RunConfig) -> Any:
+    values = run.sections.get("environment", {})
+    return make_text_env(values.get("env", ""), values.get("env_config", {})).unwrapped

@@ -1,0 +1,237 @@
+"""Reads a run: one YAML file and `section.key=value` overrides, strict, with file and line in every complaint."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from arlarena_rllib.config import ALL_SETTINGS, SECTIONS, ARLArenaConfig
+from arlarena_rllib.errors import ConfigError, nearest
+from arlarena_rllib.warmstart.cloning import CloningConfig
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Section ``run``: what is around the training itself."""
+
+    name: str = "run"
+    """Name of the folder below ``storage_path`` and of the MLflow run."""
+    storage_path: str = "runs"
+    iterations: int = 20
+    checkpoint_frequency: int = 5
+    checkpoints_kept: int = 2
+    max_failures: int = 1
+    """How often Tune restarts a trial from its last checkpoint."""
+    num_cpus: int = 2
+    """Logical CPUs of the Ray cluster that is started when none is running."""
+    report_split: str = "test"
+    report_num_tasks: int = 256
+    """Tasks of the final before/after report; 0 = no report."""
+    report_draws: int = 4
+    experiment: str = "arlarena"
+    """MLflow experiment."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Section ``model``: a directory, or a small model that is built for the environment."""
+
+    path: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    """Hugging Face configuration fields over the built-in small Qwen3."""
+    vocab_size: int = 1024
+    corpus_tasks: int = 300
+    """Training tasks whose gold episodes the tokenizer is made from."""
+
+
+@dataclass(frozen=True)
+class WarmStartSettings:
+    """Section ``warm_start``: demonstrations and how they are cloned; see :class:`CloningConfig` for the rest."""
+
+    source: str = "gold"
+    """``gold`` demonstrations, the policy's own successes (``rft``), or ``none``."""
+    num_tasks: int = 100
+    draws: int = 4
+    """Episodes per task that ``rft`` samples before filtering."""
+    cloning: CloningConfig = field(default_factory=CloningConfig)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A resolved run."""
+
+    run: RunSettings
+    model: ModelSettings
+    warm_start: WarmStartSettings
+    sections: dict[str, dict[str, Any]]
+    place: str
+
+    def algorithm(self, model_path: str | Path) -> ARLArenaConfig:
+        """Return the algorithm's configuration with the policy at ``model_path``."""
+        config = ARLArenaConfig().apply_sections(self.sections, place=self.place)
+        return config.policy(model_path=str(Path(model_path).resolve()))
+
+    @property
+    def seed(self) -> int:
+        """Seed of everything: tasks, start, sampling, shuffling."""
+        return int(self.sections.get("debugging", {}).get("seed", 0))
+
+    def resolved(self) -> dict[str, Any]:
+        """Return all sections of this file's own, JSON-able."""
+        return {key: dataclasses.asdict(getattr(self, key)) for key in ("run", "model", "warm_start")}
+
+
+_OWN_SECTIONS = {"run": RunSettings, "model": ModelSettings, "warm_start": WarmStartSettings}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML whose numbers are those of YAML 1.2 (``5e-4`` is a number) and whose keys are unique."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node)
+            if key in seen:
+                mark = key_node.start_mark
+                raise ConfigError(f"{key!r} is given twice ({mark.name}, line {mark.line + 1})")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)$"),
+    list("-+0123456789."),
+)
+
+
+def load_run_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Return the run that ``path`` describes, with ``section.key=value`` overrides laid over it.
+
+    Raises:
+        ConfigError: the file is missing or not YAML; a section or key is unknown, misplaced, given twice or of the
+            wrong type. The message names file and line, or the override.
+    """
+    file = Path(path)
+    if not file.is_file():
+        shipped = sorted(p.stem for p in (Path(__file__).parent / "configs").glob("*.yaml"))
+        raise ConfigError(f"configuration {str(path)!r} is not a file. Shipped: {', '.join(shipped)}.")
+    try:
+        text = file.read_text(encoding="utf-8")
+        tree = yaml.load(text, _Loader) or {}  # a SafeLoader
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file.name} is not valid YAML: {error}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{file.name} must be a mapping of sections, got {type(tree).__name__}")
+    sections = {str(name): dict(_mapping(values, name, file.name)) for name, values in tree.items()}
+    places = _key_lines(text, file.name)
+    for override in overrides:
+        section, key, value = _parse_override(override)
+        sections.setdefault(section, {})[key] = value
+        places[section, key] = f"override {override!r}"
+    return _build(sections, places, file.name)
+
+
+def shipped_config(name: str) -> Path:
+    """Return the path of a configuration that comes with the package, by name or as a path."""
+    shipped = Path(__file__).parent / "configs" / f"{name}.yaml"
+    return shipped if shipped.is_file() else Path(name)
+
+
+def _build(sections: dict[str, dict[str, Any]], places: dict[tuple[str, str], str], file: str) -> RunConfig:
+    own: dict[str, Any] = {}
+    for name, cls in _OWN_SECTIONS.items():
+        own[name] = _dataclass_section(name, cls, sections.pop(name, {}), places, file)
+    known = {*SECTIONS, *_OWN_SECTIONS}
+    for section, values in sections.items():
+        if section not in known:
+            home = _home_of(section)
+            hint = f" Write {home}.{section}." if home else nearest(section, known)
+            raise ConfigError(f"{section!r} ({file}) is not a section.{hint} Allowed: {', '.join(sorted(known))}.")
+        for key, value in values.items():
+            place = places.get((section, key), file)
+            ARLArenaConfig().apply_sections({section: {key: value}}, place=place)
+            if key in ALL_SETTINGS and ALL_SETTINGS[key].section == section:
+                try:
+                    ALL_SETTINGS[key].validate(key, value)
+                except ConfigError as error:
+                    raise ConfigError(f"{error} (in {place})") from None
+    return RunConfig(own["run"], own["model"], own["warm_start"], sections, file)
+
+
+def _dataclass_section(
+    name: str, cls: type, values: Mapping[str, Any], places: dict[tuple[str, str], str], file: str
+) -> Any:
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    cloning = {f.name: f for f in dataclasses.fields(CloningConfig)} if cls is WarmStartSettings else {}
+    allowed = {**fields, **cloning}
+    allowed.pop("cloning", None)
+    for key, value in values.items():
+        place = places.get((name, key), file)
+        if key not in allowed:
+            home = _home_of(key)
+            hint = f" It belongs to {home!r}: write {home}.{key}." if home else nearest(key, allowed)
+            raise ConfigError(f"{name}.{key} ({place}) is not a setting.{hint} Allowed: {', '.join(allowed)}.")
+        wanted = allowed[key].type
+        if not _fits(value, str(wanted)):
+            raise ConfigError(f"{name}.{key}={value!r} ({place}) must be {wanted}, got {type(value).__name__}")
+    own = {k: v for k, v in values.items() if k in fields}
+    if cls is WarmStartSettings:
+        own["cloning"] = CloningConfig(**{k: v for k, v in values.items() if k in cloning})
+        if own.get("source", "gold") not in ("gold", "rft", "none"):
+            raise ConfigError(f"warm_start.source={own['source']!r} must be one of gold, rft, none")
+    return cls(**own)
+
+
+def _fits(value: Any, wanted: str) -> bool:
+    if value is None:
+        return "None" in wanted
+    if isinstance(value, bool):
+        return "bool" in wanted
+    names = {int: ("int", "float"), float: ("float",), str: ("str",), dict: ("dict",), list: ("tuple", "list")}
+    return any(name in wanted for name in names.get(type(value), ()))
+
+
+def _home_of(key: str) -> str | None:
+    for name, cls in _OWN_SECTIONS.items():
+        if key in {f.name for f in dataclasses.fields(cls)}:
+            return name
+    return ALL_SETTINGS[key].section if key in ALL_SETTINGS else None
+
+
+def _mapping(values: Any, name: Any, file: str) -> Mapping[str, Any]:
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        home = _home_of(str(name))
+        hint = f" Write it in its section: {home}.{name}." if home else ""
+        raise ConfigError(f"{name!r} ({file}) must be a section with keys, got {values!r}.{hint}")
+    return values
+
+
+def _parse_override(text: str) -> tuple[str, str, Any]:
+    name, separator, value = text.partition("=")
+    section, dot, key = name.partition(".")
+    if not separator or not dot or not key:
+        home = _home_of(name) if separator else None
+        hint = f" Write {home}.{text}." if home else ""
+        raise ConfigError(f"{text!r} is not of the form section.key=value.{hint}")
+    try:
+        return section, key, yaml.load(value, _Loader)  # a SafeLoader
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the value of {text!r} is not valid YAML: {error}") from error
+
+
+def _key_lines(text: str, file: str) -> dict[tuple[str, str], str]:
+    root = yaml.compose(text, _Loader)
+    lines: dict[tuple[str, str], str] = {}
+    for section, values in root.value if isinstance(root, yaml.MappingNode) else []:
+        for key, _ in values.value if isinstance(values, yaml.MappingNode) else []:
+            lines[section.value, key.value] = f"{file}, line {key.start_mark.line + 1}"
+    return lines

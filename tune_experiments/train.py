@@ -1,0 +1,355 @@
+"""One training run: start, Tune trial, final report on the held-out panel; everything below one folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+import ray
+import yaml
+from ray import serve, tune
+from ray.tune import Callback, Stopper
+
+from arlarena_rllib.algorithm import ARLArena
+from arlarena_rllib.errors import ArenaError, CheckpointError, ConfigError
+from arlarena_rllib.evaluation import PanelResult, paired_difference
+from arlarena_rllib.models.export import export_policy
+from arlarena_rllib.models.load import load_causal_lm
+from arlarena_rllib.rollout.envs import make_text_env
+from arlarena_rllib.rollout.session import PlaySession
+from tune_experiments.plots import learning_curve, read_results
+from tune_experiments.prepare import Start, base_model, warm_start
+from tune_experiments.progress import ProgressDisplay
+from tune_experiments.run_config import RunConfig
+from tune_experiments.tracking import MLflowTracker
+
+TRIALS = "trials"
+
+
+@dataclass
+class TrainOutcome:
+    """Where a run left its results."""
+
+    folder: Path
+    start: Start
+    final: Path
+    results: list[dict[str, Any]]
+    panel_hash: str
+    tracker: MLflowTracker
+    trial_id: str
+    training_cpu_seconds: float
+    interrupted: bool
+
+    @property
+    def mlflow_run_id(self) -> str:
+        """MLflow run of the trial."""
+        return self.tracker.run_id(self.trial_id)
+
+
+def train(
+    run: RunConfig, *, resume: bool = False, progress: ProgressDisplay | None = None, report: bool = True
+) -> TrainOutcome:
+    """Run ``run`` to its end and return the outcome.
+
+    Args:
+        run: The resolved run.
+        resume: Continue the run of the same name from its newest checkpoint.
+        progress: Display that is open already; otherwise one is made for this call.
+        report: Compare start and result on the report panel at the end.
+
+    Raises:
+        ConfigError: before anything starts, when a setting or a combination cannot work.
+        CheckpointError: ``resume`` without a run to resume.
+        ArenaError: the trial failed; the message is the trial's own.
+    """
+    folder = (Path(run.run.storage_path) / run.run.name).resolve()
+    if progress is None:
+        with ProgressDisplay(run.run.iterations) as display:
+            return train(run, resume=resume, progress=display, report=report)
+    _check_early(run)
+    _claim(folder, resume, progress)
+    progress.phase("build model")
+    base = folder / "base" if resume and run.model.path is None else base_model(run, folder)
+    start = _start(run, base, folder, resume, progress)
+    config = run.algorithm(start.path)
+    config.validate()
+    panel_hash = make_text_env(config.env, config.env_config).unwrapped.tasks().panel_hash
+    progress.message(f"panel {panel_hash} | run folder {folder}")
+    start_cluster(run.run.num_cpus)
+    _check_resources(config)
+    resolved = {**config.resolved(), **run.resolved()}
+    (folder / "config.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(resolved, default=str)), sort_keys=False))
+    tracker = MLflowTracker(
+        run.run.experiment,
+        run_name=run.run.name,
+        storage_dir=folder.parent,
+        resolved_config=resolved,
+        panel_hash=panel_hash,
+        tags={"method": config.method, "engine": config.engine, "run_folder": str(folder)},
+        resume=resume,
+    )
+    if start.cloning is not None:
+        for step, loss in enumerate(start.cloning.losses):
+            tracker.log_phase("cloning", {"loss": loss}, step)
+        tracker.flush()
+    meter = CpuMeter()
+    progress.phase("start engine and training")
+    with graceful_stop() as stop:
+        grid = _tuner(run, config, folder, [tracker, progress, meter], stop, resume).fit()
+    outcome = _outcome(folder, start, grid[0], tracker, meter, stop.requested, panel_hash)
+    if report and run.run.report_num_tasks and not outcome.interrupted:
+        _report(run, outcome, progress)
+    curve = learning_curve(folder / "learning_curve.png", outcome.results, method=config.method, panel_hash=panel_hash)
+    tracker.log_artifact(curve, trial_id=outcome.trial_id)
+    return outcome
+
+
+def _tuner(
+    run: RunConfig, config: Any, folder: Path, callbacks: list[Callback], stop: StopRequest, resume: bool
+) -> tune.Tuner:
+    path, flag = str(folder / TRIALS), stop.flag_file(folder)
+    if resume and tune.Tuner.can_restore(path):
+        return tune.Tuner.restore(path, trainable=ARLArena, resume_unfinished=True, resume_errored=True)
+    return tune.Tuner(
+        ARLArena,
+        param_space=config,
+        tune_config=tune.TuneConfig(max_concurrent_trials=1),
+        run_config=tune.RunConfig(
+            name=TRIALS,
+            storage_path=str(folder),
+            stop=StopAfter(run.run.iterations, flag),
+            callbacks=callbacks,
+            verbose=0,
+            checkpoint_config=tune.CheckpointConfig(
+                checkpoint_frequency=run.run.checkpoint_frequency,
+                checkpoint_at_end=True,
+                num_to_keep=run.run.checkpoints_kept,
+            ),
+            failure_config=tune.FailureConfig(max_failures=run.run.max_failures),
+        ),
+    )
+
+
+def _outcome(
+    folder: Path,
+    start: Start,
+    result: Any,
+    tracker: MLflowTracker,
+    meter: CpuMeter,
+    interrupted: bool,
+    panel_hash: str,
+) -> TrainOutcome:
+    """Return what the trial left, its policy exported; raise the trial's error if it failed."""
+    if result.error is not None:
+        tracker.finish("FAILED")
+        raise ArenaError(f"the trial in {folder} failed: {result.error}")
+    if result.checkpoint is None:
+        tracker.finish("FAILED")
+        raise CheckpointError(f"the trial in {folder} ended without a checkpoint")
+    return TrainOutcome(
+        folder=folder,
+        start=start,
+        final=export_policy(result.checkpoint.path, start.path, folder / "final"),
+        results=read_results(result.path),
+        panel_hash=panel_hash,
+        tracker=tracker,
+        trial_id=result.metrics["trial_id"],
+        training_cpu_seconds=meter.cpu_seconds,
+        interrupted=interrupted,
+    )
+
+
+def _report(run: RunConfig, outcome: TrainOutcome, progress: ProgressDisplay) -> None:
+    reports = report_panels(run, {"before": outcome.start.path, "after": outcome.final}, progress)
+    difference = paired_difference(reports["after"].task_sampled, reports["before"].task_sampled)
+    progress.message(
+        f"after - before: {difference['difference']:+.3f}, paired standard error {difference['standard_error']:.3f}"
+    )
+    outcome.tracker.log_metrics(
+        {"report": {name: r.summary() for name, r in reports.items()}, "report_difference": difference},
+        step=len(outcome.results),
+        trial_id=outcome.trial_id,
+    )
+
+
+def report_panels(run: RunConfig, models: dict[str, Path], progress: ProgressDisplay) -> dict[str, PanelResult]:
+    """Return each model's success on the report panel; one engine plays all of them."""
+    config = run.algorithm(next(iter(models.values())))
+    panel = make_text_env(config.env, config.env_config).unwrapped.tasks()
+    tasks = getattr(panel, run.run.report_split)[: run.run.report_num_tasks]
+    reports = {}
+    progress.phase(f"report on {len(tasks)} {run.run.report_split} tasks")
+    with PlaySession(config) as session:
+        for name, path in models.items():
+            session.publish(load_causal_lm(path).named_parameters())
+            reports[name] = session.evaluate(tasks, draws=run.run.report_draws)
+            progress.message(
+                f"{name}: sampled {reports[name].sampled:.3f} +- {reports[name].ci95:.3f}, "
+                f"greedy {reports[name].greedy:.3f} on {len(tasks)} {run.run.report_split} tasks"
+            )
+    return reports
+
+
+# --- before the start ---------------------------------------------------------------------------------------------
+
+
+def _check_early(run: RunConfig) -> None:
+    """Refuse what can be refused before minutes of work."""
+    if run.run.iterations < 1:
+        raise ConfigError(f"run.iterations={run.run.iterations} must be at least 1")
+    run.algorithm("").check_settings()
+
+
+def _claim(folder: Path, resume: bool, progress: ProgressDisplay) -> None:
+    """Make ``folder`` for a new run; an older run of the same name is moved aside, never overwritten."""
+    if resume:
+        if not folder.is_dir():
+            raise CheckpointError(f"there is no run to resume at {folder}")
+        return
+    if folder.exists():
+        number = next(n for n in range(1, 10_000) if not folder.with_name(f"{folder.name}.{n}").exists())
+        folder.rename(folder.with_name(f"{folder.name}.{number}"))
+        progress.message(f"an earlier run was moved to {folder.name}.{number}")
+    folder.mkdir(parents=True)
+
+
+def _start(run: RunConfig, base: Path, folder: Path, resume: bool, progress: ProgressDisplay) -> Start:
+    path = folder / "start"
+    if resume and path.is_dir():
+        return Start(path, None, None)
+    if run.warm_start.source == "rft":
+        start_cluster(run.run.num_cpus)
+    cloning = run.warm_start.cloning
+    progress.phase("cloning", total=cloning.steps)
+    return warm_start(run, base, folder, lambda step, done, loss: progress.advance(step, loss=loss))
+
+
+def start_cluster(num_cpus: int) -> None:
+    """Connect to the running Ray cluster, or start a local one of ``num_cpus`` logical CPUs; start Serve."""
+    if not ray.is_initialized():
+        if os.environ.get("RAY_ADDRESS") or os.environ.get("RAY_JOB_ID"):
+            ray.init(log_to_driver=False)
+        else:
+            ray.init(num_cpus=num_cpus, include_dashboard=False, log_to_driver=False, object_store_memory=400_000_000)
+    serve.start(proxy_location="Disabled")
+
+
+def _check_resources(config: Any) -> None:
+    trial = (
+        config.num_cpus_for_main_process
+        + config.num_env_runners * config.num_cpus_per_env_runner
+        + config.num_learners * (config.num_cpus_per_learner if config.num_cpus_per_learner != "auto" else 1)
+    )
+    engine = config.num_replicas * config.num_cpus_per_replica
+    available = ray.cluster_resources().get("CPU", 0.0)
+    if trial + engine > available + 1e-6:
+        raise ConfigError(
+            f"the run needs {trial + engine:g} CPUs (trial {trial:g} + engine {engine:g}) and the cluster has "
+            f"{available:g}. Raise run.num_cpus or lower num_cpus_per_env_runner, num_cpus_per_replica."
+        )
+
+
+# --- stopping -----------------------------------------------------------------------------------------------------
+
+
+class StopAfter(Stopper):
+    """Ends the trial after ``iterations``, or after the current one when the flag file exists."""
+
+    def __init__(self, iterations: int, flag: Path) -> None:
+        self._iterations = iterations
+        self._flag = flag
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Say whether this trial has done enough."""
+        return result["training_iteration"] >= self._iterations or self._flag.exists()
+
+    def stop_all(self) -> bool:
+        """Never end the experiment as a whole; the trial ends with its checkpoint."""
+        return False
+
+
+class StopRequest:
+    """Set by the first Ctrl-C or SIGTERM; the trial reads it through a file, so that it survives a restore."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._file: Path | None = None
+
+    def flag_file(self, folder: Path) -> Path:
+        """Return the file that tells the stopper to end; a stale one is removed."""
+        self._file = folder / "stop_requested"
+        self._file.unlink(missing_ok=True)
+        return self._file
+
+    def request(self) -> None:
+        """Ask for the end after this iteration."""
+        self.requested = True
+        if self._file is not None:
+            self._file.touch()
+
+
+@contextmanager
+def graceful_stop() -> Iterator[StopRequest]:
+    """First Ctrl-C or SIGTERM: end after this iteration with a checkpoint; second: end at once."""
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.requested:
+            raise KeyboardInterrupt
+        print("\nstopping after this iteration, with a checkpoint (again to stop at once)", flush=True)
+        stop.request()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class CpuMeter(Callback):
+    """CPU seconds of all processes of the run during training; start-up is left out."""
+
+    def __init__(self) -> None:
+        self._readings: list[tuple[int, float]] = []
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Take a reading after each iteration."""
+        self._readings.append((int(result["training_iteration"]), tree_cpu_seconds()))
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of all iterations; that of the first, which includes the start, is taken as the others' mean."""
+        if len(self._readings) < 2:
+            return math.nan
+        (first, begun), (last, ended) = self._readings[0], self._readings[-1]
+        return (ended - begun) * last / (last - first)
+
+
+def tree_cpu_seconds() -> float:
+    """Return user and system CPU seconds of this process and all its descendants that are alive."""
+    me = psutil.Process()
+    total = 0.0
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
