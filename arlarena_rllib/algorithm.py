@@ -17,14 +17,15 @@ from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.errors import RolloutError, ServingError
 from arlarena_rllib.evaluation import PanelResult, panel_episodes, summarise_panel
 from arlarena_rllib.learner.batching import build_learner_batch, learner_shards
-from arlarena_rllib.objectives import GroupFilter, GroupOutcome
-from arlarena_rllib.rollout.agent_loop import EpisodeSpec
+from arlarena_rllib.objectives import GroupFilter, GroupOutcome, ObjectiveSpec
+from arlarena_rllib.rollout.agent_loop import EpisodeSpec, RolloutSettings
 from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.rollout.collector import Collected, EpisodeCollector
-from arlarena_rllib.rollout.envs import make_text_env
+from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.metrics import trajectory_metrics, version_lag
-from arlarena_rllib.serving import GenerationRequest
+from arlarena_rllib.serving import GenerationRequest, Policy
 from arlarena_rllib.trajectory import Trajectory, TrajectoryGroup
+from env_connectors import TaskPanel
 
 GROUPS, SYNC, EVALUATION_BEFORE = "groups", "sync", "evaluation_before"
 INERT_FILTER_WARNING_ITERATIONS = 20
@@ -32,6 +33,17 @@ INERT_FILTER_WARNING_ITERATIONS = 20
 
 class ARLArena(Algorithm):
     """Trains a multi-turn text agent with the method that ``config.objective_spec()`` describes."""
+
+    _spec: ObjectiveSpec
+    _panel: TaskPanel
+    _codec: TextCodec
+    _policy: Policy
+    _collector: EpisodeCollector
+    _settings: RolloutSettings
+    _version: int
+    _cursor: int
+    _inert_iterations: int
+    _probe_prompts: list[list[int]]
 
     @classmethod
     def get_default_config(cls) -> ARLArenaConfig:
@@ -195,8 +207,7 @@ class ARLArena(Algorithm):
         """Start the engine, then RLlib's runners and learners, then publish the first weights."""
         self._version, self._cursor, self._inert_iterations = 0, 0, 0
         self._spec = self.config.objective_spec()
-        env = make_text_env(self.config.env, self.config.env_config)
-        self._panel = env.unwrapped.tasks()
+        self._panel = bare_text_env(self.config.env, self.config.env_config).tasks()
         self._codec = TextCodec(self.config.model_path)
         self._settings = self.config.rollout_settings()
         self._policy = self.config.start_policy(f"policy-{self.trial_id}-{time.time_ns():x}", self._codec.stop_ids)
@@ -212,7 +223,7 @@ class ARLArena(Algorithm):
             raise
 
     @property
-    def panel(self) -> Any:
+    def panel(self) -> TaskPanel:
         """The fixed task lists of the environment."""
         return self._panel
 

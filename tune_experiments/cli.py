@@ -96,7 +96,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from arlarena_rllib.errors import ConfigError
     from arlarena_rllib.models.export import MODULE_STATE, load_checkpoint_policy
     from arlarena_rllib.models.load import load_causal_lm
-    from arlarena_rllib.rollout.envs import make_text_env
+    from arlarena_rllib.rollout.envs import bare_text_env
     from arlarena_rllib.rollout.session import PlaySession
     from tune_experiments.run_config import load_run_config, shipped_config
     from tune_experiments.train import start_cluster
@@ -110,7 +110,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     config = run.algorithm(options.base if is_checkpoint else options.path)
     config.validate()
     model = load_checkpoint_policy(options.path, options.base) if is_checkpoint else load_causal_lm(options.path)
-    panel = make_text_env(config.env, config.env_config).unwrapped.tasks()
+    panel = bare_text_env(config.env, config.env_config).tasks()
     tasks = getattr(panel, options.split)[: options.num_tasks]
     start_cluster(run.run.num_cpus)
     with PlaySession(config) as session:
@@ -126,11 +126,11 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _envs_list(options: argparse.Namespace) -> int:
-    from arlarena_rllib.rollout.envs import make_text_env
+    from arlarena_rllib.rollout.envs import bare_text_env
     from env_connectors import list_text_envs
 
     for name in list_text_envs():
-        panel = make_text_env(name, {}).unwrapped.tasks()
+        panel = bare_text_env(name, {}).tasks()
         print(
             f"{name:32s} train {len(panel.train):6d}  validation {len(panel.validation):5d}  "
             f"test {len(panel.test):5d}  panel {panel.panel_hash}"

@@ -7,10 +7,12 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+
+from filelock import FileLock
 
 from arlarena_rllib.errors import ArenaError
 
@@ -20,6 +22,7 @@ PARENT_TAG, TRIAL_TAG, COMMIT_TAG = "mlflow.parentRunId", "trial_id", "mlflow.so
 STEP_METRIC = "training_iteration"
 MAX_METRICS_PER_CALL, MAX_PARAMS_PER_CALL, MAX_TAG_LENGTH = 1000, 100, 8000
 MAX_UNSENT_POINTS = 200_000
+LOCK_TIMEOUT_S = 300.0
 _SQLITE = "sqlite:///"
 _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -86,8 +89,9 @@ class RunStore:
 
         self._failure: type[Exception] = MlflowException
         try:
-            self.client = MlflowClient(tracking_uri=tracking_uri)
-            self.experiment_id = self._open_experiment(experiment_name)
+            with _alone(tracking_uri):
+                self.client = MlflowClient(tracking_uri=tracking_uri)
+                self.experiment_id = self._open_experiment(experiment_name)
         except MlflowException as error:
             raise TrackingError(
                 f"tracking_uri={public_uri(tracking_uri)!r} cannot be used: {error} "
@@ -216,6 +220,15 @@ class RunStore:
             yield
         except (self._failure, OSError) as error:
             logger.warning("MLflow: %s failed: %s The training goes on.", what, error)
+
+
+def _alone(tracking_uri: str) -> AbstractContextManager[Any]:
+    """Return a lock for a sqlite store: two processes that make its tables at once would break it."""
+    if not tracking_uri.startswith(_SQLITE):
+        return nullcontext()
+    database = Path(tracking_uri.removeprefix(_SQLITE))
+    database.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(f"{database}.lock", timeout=LOCK_TIMEOUT_S)
 
 
 def _quoted(text: str) -> str:

@@ -238,7 +238,7 @@ def _draw_method(axes: Axes, x: float, method: str, group: Sequence[Mapping[str,
     label = f"{method}\nmean {after_mean:.1%}\n{100 * gain:+.1f} points"
     axes.text(
         x + (len(group) - 1) / 2, 0.985, label, color=colour, ha="center", va="top", fontsize=11, weight="bold",
-        transform=axes.get_xaxis_transform(),
+        transform=axes.get_xaxis_transform(), bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
     )  # fmt: skip
 
 

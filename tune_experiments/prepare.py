@@ -12,7 +12,7 @@ from arlarena_rllib.models import build_policy, load_causal_lm
 from arlarena_rllib.models.export import save_policy
 from arlarena_rllib.models.load import check_model_dir
 from arlarena_rllib.rollout.codec import TextCodec
-from arlarena_rllib.rollout.envs import make_text_env
+from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from arlarena_rllib.trajectory import TokenBatch, TrajectoryGroup, build_token_batch
 from arlarena_rllib.warmstart import behaviour_cloning, gold_demonstrations, keep_successes
@@ -128,4 +128,4 @@ def _corpus(run: RunConfig) -> list[str]:
 
 def _env(run: RunConfig) -> Any:
     values = run.sections.get("environment", {})
-    return make_text_env(values.get("env", ""), values.get("env_config", {})).unwrapped
+    return bare_text_env(values.get("env", ""), values.get("env_config", {}))

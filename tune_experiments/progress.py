@@ -32,7 +32,7 @@ class _Trial:
     """What the display remembers of one trial."""
 
     iteration: int = 0
-    parts: list[str] = field(default_factory=list)
+    parts: tuple[str, str, str] = ("", "", "")
     evaluation: str = ""
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=ETA_WINDOW))
 
@@ -201,8 +201,9 @@ class ProgressDisplay(Callback):
             eta = "" if left is None else f"eta {_duration(left)}"
             label = self._prefix(trial_id) + "iteration"
             rows.append(_bar_row(label, trial.iteration, self.total_iterations, eta))
-            shown = [*trial.parts[:1], trial.evaluation and f"eval {trial.evaluation}", *trial.parts[1:]]
-            rows.append(Text("  " + " | ".join(filter(None, shown))))
+            success, speed, times = trial.parts
+            shown = [success, trial.evaluation and f"eval {trial.evaluation}", speed]
+            rows += [Text("  " + " | ".join(filter(None, shown))), Text(f"  {times}")]
         return Group(*rows)
 
     # --- Tune ----------------------------------------------------------------------------------------------------
@@ -249,7 +250,8 @@ def _bar_row(label: str, step: int, total: int | None, text: str) -> Table:
     return grid
 
 
-def _parts(result: Mapping[str, Any]) -> list[str]:
+def _parts(result: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return success, speed and times of an iteration as text, each ``""`` when its metrics are missing."""
     success = _number(result, "env_runners/success_rate")
     tokens, rollout_s = _number(result, "env_runners/num_response_tokens"), _number(result, "timers/rollout_s")
     seconds = _number(result, "time_this_iter_s")
@@ -261,11 +263,11 @@ def _parts(result: Mapping[str, Any]) -> list[str]:
     times = " ".join(
         filter(None, ["" if seconds is None else f"{seconds:.1f} s", f"({', '.join(split)})" if split else ""])
     )
-    return [
+    return (
         "" if success is None else f"success {success:.1%}",
         f"{tokens / rollout_s:.0f} tok/s" if tokens is not None and rollout_s else "",
         times,
-    ]
+    )
 
 
 def _evaluation(result: Mapping[str, Any], key: str, label: str = "") -> str:

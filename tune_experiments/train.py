@@ -25,7 +25,7 @@ from arlarena_rllib.errors import ArenaError, CheckpointError, ConfigError
 from arlarena_rllib.evaluation import PanelResult, paired_difference
 from arlarena_rllib.models.export import export_policy
 from arlarena_rllib.models.load import load_causal_lm
-from arlarena_rllib.rollout.envs import make_text_env
+from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from tune_experiments.plots import learning_curve, read_results
 from tune_experiments.prepare import Start, base_model, warm_start
@@ -83,7 +83,7 @@ def train(
     start = _start(run, base, folder, resume, progress)
     config = run.algorithm(start.path)
     config.validate()
-    panel_hash = make_text_env(config.env, config.env_config).unwrapped.tasks().panel_hash
+    panel_hash = bare_text_env(config.env, config.env_config).tasks().panel_hash
     progress.message(f"panel {panel_hash} | run folder {folder}")
     start_cluster(run.run.num_cpus)
     _check_resources(config)
@@ -185,7 +185,7 @@ def _report(run: RunConfig, outcome: TrainOutcome, progress: ProgressDisplay) ->
 def report_panels(run: RunConfig, models: dict[str, Path], progress: ProgressDisplay) -> dict[str, PanelResult]:
     """Return each model's success on the report panel; one engine plays all of them."""
     config = run.algorithm(next(iter(models.values())))
-    panel = make_text_env(config.env, config.env_config).unwrapped.tasks()
+    panel = bare_text_env(config.env, config.env_config).tasks()
     tasks = getattr(panel, run.run.report_split)[: run.run.report_num_tasks]
     reports = {}
     progress.phase(f"report on {len(tasks)} {run.run.report_split} tasks")

@@ -47,7 +47,7 @@ class PolicyTorchLearner(TorchLearner):
     def _make_modules_ddp_if_necessary(self) -> None:
         # Gradients are summed once per minibatch in `_step`, so DDP's hooks on every backward pass are not wanted.
         if self._is_distributed:
-            for parameter in self._module.parameters():
+            for parameter in self.policy.parameters():
                 torch.distributed.broadcast(parameter.data, src=0)
 
     @property

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arlarena_rllib.errors import ModelError
+from arlarena_rllib.models.load import quiet_transformers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -23,8 +24,8 @@ _WORDS = r" ?[^\s<>]+|\s+|[<>]"
 
 TINY_QWEN3: dict[str, Any] = {
     "model_type": "qwen3",
-    "hidden_size": 96,
-    "num_hidden_layers": 3,
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
     "intermediate_size": 256,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -112,6 +113,7 @@ def build_policy(
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    quiet_transformers()
     fields = dict(model_config or {})
     if fields.get("model_type", TINY_QWEN3["model_type"]) == TINY_QWEN3["model_type"]:
         fields = {**TINY_QWEN3, **fields}

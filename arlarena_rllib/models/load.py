@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
+def quiet_transformers() -> None:
+    """Turn off progress bars: they would break into the run's own display."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
 def check_model_dir(path: str | Path) -> Path:
     """Return ``path`` as an absolute :class:`Path` if it holds a Hugging Face model.
 
@@ -35,6 +42,7 @@ def load_causal_lm(path: str | Path, *, dtype: torch.dtype | None = None) -> Pre
     import torch
     from transformers import AutoModelForCausalLM
 
+    quiet_transformers()
     directory = check_model_dir(path)
     try:
         model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype or torch.float32, local_files_only=True)

@@ -12,7 +12,7 @@ from arlarena_rllib.rollout.env_pool import EnvCallTimeout, EnvPool
 from arlarena_rllib.serving import GenerationRequest, GenerationResult
 from arlarena_rllib.trajectory import APPEND, WINDOWED, StopReason, Trajectory, Turn
 from env_connectors.parsing import parse_reply
-from env_connectors.prompting import Message, PastTurn, PromptConfig, render_prompt
+from env_connectors.prompting import PastTurn, PromptConfig, render_followup, render_prompt
 
 
 class Client(Protocol):
@@ -162,7 +162,8 @@ class EpisodeRunner:
             ended = trajectory.turns[-1].response_ids[-1:] != [] and (
                 trajectory.turns[-1].response_ids[-1] in self.codec.stop_ids
             )
-            ids = self.codec.encode_continuation([Message("user", (observation,))], reply_ended=ended)
+            followup = render_followup(observation, config=self.prompt)
+            ids = self.codec.encode_continuation([followup], reply_ended=ended)
             return ids if len(ids) <= room else None
         window = history[-self.settings.memory_window :] if self.settings.memory_window else []
         if self.settings.mode == APPEND:
@@ -174,6 +175,7 @@ class EpisodeRunner:
                 history=window,
                 admissible=info["admissible"],
                 config=self.prompt,
+                turn=len(trajectory.turns),
             )
             ids = self.codec.encode_prompt(messages)
             if len(ids) <= room:

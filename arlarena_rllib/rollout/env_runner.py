@@ -66,7 +66,7 @@ class AgentEnvRunner(EnvRunner, Checkpointable):
 
     def get_spaces(self) -> dict[str, tuple[gymnasium.Space, gymnasium.Space]]:
         """Return placeholder spaces: the module reads tokens, not arrays, but RLlib asks for spaces."""
-        spaces = (gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(1))
+        spaces: tuple[gymnasium.Space, gymnasium.Space] = (gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(1))
         return {INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces}
 
     def make_env(self) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from arlarena_rllib.errors import ConfigError
+
+if TYPE_CHECKING:
+    from env_connectors import TextEnv
 
 
 def make_text_env(env: str, env_config: Mapping[str, Any]) -> gymnasium.Env:
@@ -33,3 +36,8 @@ def make_text_env(env: str, env_config: Mapping[str, Any]) -> gymnasium.Env:
             "Derive it from env_connectors.TextEnv."
         )
     return made
+
+
+def bare_text_env(env: str, env_config: Mapping[str, Any]) -> TextEnv:
+    """Return the text environment itself, without Gymnasium's wrappers: for its panel and its gold actions."""
+    return make_text_env(env, env_config).unwrapped  # type: ignore[return-value]  # checked in make_text_env

@@ -11,7 +11,7 @@ from arlarena_rllib.errors import RolloutError
 from arlarena_rllib.rollout.agent_loop import EpisodeRunner, EpisodeSpec
 from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.rollout.env_pool import EnvPool
-from arlarena_rllib.rollout.envs import make_text_env
+from arlarena_rllib.rollout.envs import bare_text_env, make_text_env
 from arlarena_rllib.serving import GenerationRequest, GenerationResult
 from arlarena_rllib.trajectory import Trajectory, TrajectoryGroup
 from env_connectors.parsing import render_reply
@@ -39,7 +39,7 @@ def gold_demonstrations(config: ARLArenaConfig, task_ids: Sequence[str], codec: 
     Raises:
         RolloutError: a gold episode does not end in success, so it demonstrates nothing.
     """
-    env = make_text_env(config.env, config.env_config).unwrapped
+    env = bare_text_env(config.env, config.env_config)
     replies = {
         task: [render_reply(t, a) for t, a in zip(env.gold_thoughts(task), env.gold_actions(task), strict=True)]
         for task in task_ids

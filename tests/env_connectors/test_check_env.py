@@ -221,7 +221,7 @@ def test_check_of_env_that_no_new_process_can_import_says_so() -> None:
     class Local(GuessEnv):
         pass
 
-    gymnasium.register("broken/Local-v0", entry_point=Local)
+    gymnasium.register("broken/Local-v0", entry_point=Local)  # type: ignore[arg-type]
     with pytest.raises(EnvCheckError, match="fresh process: raised EnvCheckError: the new process failed"):
         check_text_env("broken/Local-v0", episodes=1)
 

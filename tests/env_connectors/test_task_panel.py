@@ -115,7 +115,7 @@ def test_draw_is_pinned_and_depends_on_the_seed(panel: TaskPanel) -> None:
     ("arguments", "named"),
     [(("dev", 0, 1), "split='dev'"), (("train", -1, 1), "cursor=-1"), (("train", 0, -1), "count=-1")],
 )
-def test_draw_with_bad_argument_names_it(panel: TaskPanel, arguments: tuple, named: str) -> None:
+def test_draw_with_bad_argument_names_it(panel: TaskPanel, arguments: tuple[str, int, int], named: str) -> None:
     with pytest.raises(PanelError, match=named):
         panel.draw(*arguments, seed=0)
 

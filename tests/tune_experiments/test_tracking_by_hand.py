@@ -7,6 +7,7 @@ import os
 import pickle
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -213,6 +214,20 @@ def test_tracking_uri_comes_from_argument_then_variable_then_storage(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server:5000")
     assert resolve_tracking_uri(None, "runs") == "http://server:5000"
     assert resolve_tracking_uri("sqlite:///mine.db", "runs") == f"sqlite:///{tmp_path}/mine.db"
+
+
+def test_store_made_by_several_processes_at_once_is_whole_and_has_one_experiment(tmp_path: Path) -> None:
+    uri = resolve_tracking_uri(f"sqlite:///{tmp_path}/new/mlflow.db", tmp_path)
+    code = (
+        "import sys; from tune_experiments.mlflow_store import RunStore; print(RunStore(*sys.argv[1:]).experiment_id)"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, uri, "shared"], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    ids = [process.communicate()[0].strip() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert len(set(ids)) == 1 and ids[0]
 
 
 def test_public_uri_hides_name_and_password() -> None:

@@ -1,0 +1,112 @@
+"""A key that does not exist, or that nothing reads, is an error on every route."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from arlarena_rllib import ARLArenaConfig
+from arlarena_rllib.errors import ConfigError
+from arlarena_rllib.settings import SETTINGS, UNREAD_RLLIB_SETTINGS
+
+ENV = "arlarena/Sokoban-6x6-1-v0"
+
+
+def test_builder_keyword_misspelt_names_section_and_nearest_key() -> None:
+    with pytest.raises(ConfigError, match=r"'lrr' \(section 'training'\).*Nearest: 'lr'"):
+        ARLArenaConfig().training(lrr=1e-3)
+
+
+def test_builder_keyword_of_another_section_says_where_it_belongs() -> None:
+    with pytest.raises(ConfigError, match=r"write env_runners\.group_size"):
+        ARLArenaConfig().training(group_size=4)
+
+
+def test_attribute_misspelt_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'gruop_size'.*Nearest: 'group_size'"):
+        ARLArenaConfig().gruop_size = 4
+
+
+def test_dict_route_of_tune_refuses_unknown_key_and_takes_known_one() -> None:
+    with pytest.raises(ConfigError, match=r"'clip_lo' \(the config dict\).*Nearest: 'clip_low'"):
+        ARLArenaConfig().update_from_dict({"clip_lo": 0.1})
+    config = ARLArenaConfig().update_from_dict({"clip_low": 0.1, "lr": 1e-4, "__trial_info__": None})
+    assert (config.clip_low, config.lr) == (0.1, 1e-4)
+
+
+def test_whole_dict_form_is_accepted_back() -> None:
+    """Tune turns a config object into a dict and back."""
+    config = ARLArenaConfig().environment(ENV).training(method="sampo", clip_high=0.01)
+    again = ARLArenaConfig().update_from_dict(config.to_dict())
+    assert again.objective_spec() == config.objective_spec()
+
+
+def test_parameter_that_the_method_never_reads_is_refused() -> None:
+    config = ARLArenaConfig().environment(ENV).training(method="grpo", omega=0.5)
+    with pytest.raises(ConfigError, match=r"omega=0\.5 is set, but nothing reads it.*gigpo"):
+        config.check_settings()
+
+
+@pytest.mark.parametrize("key", sorted(UNREAD_RLLIB_SETTINGS))
+def test_unread_rllib_settings_exist_and_are_refused_when_set(key: str) -> None:
+    config = ARLArenaConfig().environment(ENV)
+    assert hasattr(config, key)
+    setattr(config, key, 4321)
+    with pytest.raises(ConfigError, match=f"{key}=4321 is set but never read"):
+        config.check_settings()
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    config = ARLArenaConfig().environment(ENV).env_runners(groups_per_iteration=0, group_size="8")
+    config.train_batch_size = 3
+    with pytest.raises(ConfigError) as caught:
+        config.check_settings()
+    text = str(caught.value)
+    assert "groups_per_iteration=0" in text and "group_size='8'" in text and "train_batch_size=3" in text
+
+
+def test_zero_groups_message_names_key_value_and_what_is_allowed() -> None:
+    config = ARLArenaConfig().environment(ENV).env_runners(groups_per_iteration=0)
+    with pytest.raises(ConfigError, match=r"env_runners\.groups_per_iteration=0 is not allowed: must be an integer >= 1"):
+        config.check_settings()
+
+
+def test_singleton_groups_are_refused() -> None:
+    with pytest.raises(ConfigError, match="group_size=1.*at least 2"):
+        ARLArenaConfig().environment(ENV).env_runners(group_size=1).check_settings()
+
+
+def test_unknown_environment_names_the_nearest_and_the_shipped_ones() -> None:
+    with pytest.raises(ConfigError, match=r"arlarena/Sokban-6x6-1-v0.*arlarena/Sokoban-6x6-1-v0"):
+        ARLArenaConfig().environment("arlarena/Sokban-6x6-1-v0").check_settings()
+
+
+def test_missing_model_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    config = ARLArenaConfig().environment(ENV).policy(model_path=str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match=r"policy\.model_path: model path .*nothing' is not a directory"):
+        config.validate()
+
+
+def test_unknown_method_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"method='sampoo' is not known\. Nearest: 'sampo'\. Allowed: grpo, sampo"):
+        ARLArenaConfig().environment(ENV).training(method="sampoo").check_settings()
+
+
+def test_engine_in_process_with_remote_runners_is_refused() -> None:
+    config = ARLArenaConfig().environment(ENV).serving(num_replicas=0).env_runners(num_env_runners=1)
+    with pytest.raises(ConfigError, match="num_replicas=0"):
+        config.check_settings()
+
+
+def test_every_setting_accepts_its_own_default() -> None:
+    assert len(SETTINGS) >= 30
+    for key, setting in SETTINGS.items():
+        setting.validate(key, setting.default)
+
+
+def test_resolved_config_names_every_method_parameter() -> None:
+    resolved = ARLArenaConfig().environment(ENV).training(method="sampo").resolved()
+    assert resolved["training"]["clipping"] == "gspo"
+    assert resolved["training"]["omega"] == 1.0
+    assert resolved["environment"]["env"] == ENV
