@@ -26,7 +26,7 @@ from arlarena_rllib.serving.wire import PackedRequests, PackedResults, pack_resu
 
 logger = logging.getLogger(__name__)
 
-_ERROR_LINE = re.compile(r"EngineCore.*?\] (\w*(?:Error|Exception): .+)$", re.MULTILINE)
+_ENGINE_PROCESS_ERROR = re.compile(r"EngineCore.*?\] (\w*(?:Error|Exception): .+)$", re.MULTILINE)
 
 STARTUP_ERROR_GRACE_S = 60.0
 """How long a replica whose engine did not start stays up so that the driver can read why."""
@@ -205,14 +205,14 @@ class PolicyServer:
 
 
 def describe_startup_error(error: Exception) -> str:
-    """Return an error as text; when it only points to a child process, with what that one wrote to the log."""
+    """Return an error as text; when the cause is in an engine process, with the last error that this one logged."""
     text = f"{type(error).__name__}: {error}"
-    log = Path(f"/proc/{os.getpid()}/fd/2").resolve()
-    if not log.is_file():
-        return text
-    found = _ERROR_LINE.findall(log.read_text(errors="replace"))
-    last = next((line for line in reversed(found) if line not in text and str(error) not in line), None)
-    return f"{text} Last error in {log}: {last}" if last else text
+    for descriptor in (1, 2):
+        log = Path(f"/proc/{os.getpid()}/fd/{descriptor}").resolve()
+        lines = _ENGINE_PROCESS_ERROR.findall(log.read_text(errors="replace")) if log.is_file() else []
+        if lines:
+            return f"{text} Engine process: {lines[-1]} (log: {log})"
+    return text
 
 
 async def _answer(

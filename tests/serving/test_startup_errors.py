@@ -1,6 +1,8 @@
 """Start-up failures: in seconds, with a reason and a remedy, and with nothing left behind."""
 
 import dataclasses
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,3 +78,17 @@ def test_engine_module_missing_on_the_replica_reaches_the_driver(
 def test_startup_timeout_says_what_it_waited_for(spec: EngineSpec) -> None:
     with pytest.raises(ServingError, match=r"within startup_timeout_s=0.5: 0 of 1 replicas answer; state DEPLOYING"):
         start(spec, startup_timeout_s=0.5, num_cpus_per_replica=0.5)
+
+
+def test_error_of_an_engine_process_is_found_in_the_log_of_the_replica(tmp_path: Path) -> None:
+    """A replica writes to files; vLLM's own exception only says that the cause is above."""
+    log = tmp_path / "replica.log"
+    code = """
+from arlarena_rllib.serving.policy_server import describe_startup_error
+print("(EngineCore pid=7) ERROR 01-01 00:00:00 [core.py:1] ValueError: 900 GiB wanted, 10 GiB free", flush=True)
+print(describe_startup_error(RuntimeError("See root cause above.")))
+"""
+    with log.open("w") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
+    words = f"RuntimeError: See root cause above. Engine process: ValueError: 900 GiB wanted, 10 GiB free (log: {log})"
+    assert log.read_text().splitlines()[-1] == words

@@ -1,0 +1,36 @@
+"""Small real algorithms on the transformers engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arlarena_rllib import ARLArena, ARLArenaConfig
+
+SOKOBAN, GUESS = "arlarena/Sokoban-6x6-1-v0", "arlarena/Guess-v0"
+
+
+def small_config(model_dir: Path, **training: Any) -> ARLArenaConfig:
+    """Return a configuration that runs in this process: 3 groups of 3 episodes, at most 4 turns."""
+    return (
+        ARLArenaConfig()
+        .environment(SOKOBAN, env_config={"observation": "coords", "max_turns": 4})
+        .policy(model_path=str(model_dir))
+        .env_runners(groups_per_iteration=3, group_size=3, prompt_style="compact", max_response_tokens=8)
+        .training(**{"method": "grpo", "lr": 1e-3, "num_minibatches": 2, **training})
+        .serving(engine="transformers", num_replicas=0, max_model_len=256)
+        .evaluation(evaluation_num_tasks=4, evaluation_samples=1)
+        .debugging(seed=11)
+    )
+
+
+def weights_of(algorithm: ARLArena) -> dict[str, np.ndarray]:
+    """Return the policy's weights."""
+    return {n: t.numpy() for n, t in algorithm._on_learner("export_weights").items()}
+
+
+def same_weights(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    """Say whether two sets of weights are equal bit for bit."""
+    return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)

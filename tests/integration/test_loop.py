@@ -1,0 +1,87 @@
+"""The loop in one process: what an iteration reports, adds up, and refuses."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from integration_cases import GUESS, small_config
+
+from arlarena_rllib.errors import RolloutError
+from arlarena_rllib.evaluation import panel_episodes
+
+
+@pytest.mark.parametrize("method", ["grpo", "sampo"])
+def test_iteration_reports_finite_metrics_and_accounts_for_every_group(
+    ray_cluster: None, tiny_model_dir: Path, method: str
+) -> None:
+    algorithm = small_config(tiny_model_dir, method=method).build_algo()
+    result = algorithm.train()
+    algorithm.stop()
+    groups = result["groups"]
+    assert groups["started"] == groups["trained"] + groups["filtered"] + groups["failed"]
+    learned = result["learners"]["default_policy"]
+    for key in ("policy_loss", "kl_loss", "entropy", "grad_norm", "approx_kl_k3", "mismatch_abs_logp_diff_max"):
+        assert math.isfinite(learned[key]), key
+    assert result["sync"]["logp_abs_diff_max"] <= 1e-5
+    assert learned["mismatch_abs_logp_diff_max"] <= 1e-5
+    assert result["env_runners"]["weight_version_lag_max"] == 0
+    assert result["weight_version"] == 1
+
+
+def test_append_mode_trains_one_row_per_trajectory(ray_cluster: None, tiny_model_dir: Path) -> None:
+    config = small_config(tiny_model_dir).environment(GUESS).env_runners(trajectory_mode="append")
+    config.env_config = {}
+    algorithm = config.build_algo()
+    result = algorithm.train()
+    algorithm.stop()
+    assert result["batch"]["num_rows"] == 9
+    assert result["learners"]["default_policy"]["mismatch_abs_logp_diff_max"] <= 1e-5
+
+
+def test_evaluation_uses_the_same_tasks_and_gives_the_same_result_twice(
+    ray_cluster: None, tiny_model_dir: Path
+) -> None:
+    algorithm = small_config(tiny_model_dir).build_algo()
+    first = algorithm.evaluate_panel("validation", 5, draws=2)
+    second = algorithm.evaluate_panel("validation", 5, draws=2)
+    algorithm.stop()
+    assert first == second
+    assert first.n == 5 and first.draws == 2 and first.failed == 0
+
+
+def test_evaluation_runs_before_training_and_every_interval(ray_cluster: None, tiny_model_dir: Path) -> None:
+    algorithm = small_config(tiny_model_dir).evaluation(evaluation_interval=2).build_algo()
+    first, second = algorithm.train(), algorithm.train()
+    algorithm.stop()
+    assert first["evaluation_before"]["env_runners"]["n"] == 4
+    assert "evaluation" not in first or math.isnan(first["evaluation"]["env_runners"]["greedy"])
+    assert second["evaluation"]["env_runners"]["n"] == 4
+
+
+def test_panel_episodes_do_not_depend_on_how_many_tasks_follow() -> None:
+    assert panel_episodes(["a", "b", "c"], draws=2, seed=1)[:6] == panel_episodes(["a", "b"], draws=2, seed=1)
+
+
+def test_iteration_in_which_every_episode_fails_stops_with_the_reason(
+    ray_cluster: None, tiny_model_dir: Path
+) -> None:
+    config = small_config(tiny_model_dir).env_runners(episode_retries=0)
+    algorithm = config.build_algo()
+    algorithm.env_runner_group.local_env_runner._pool = _HangingPool()
+    with pytest.raises(RolloutError, match=r"all 9 episodes of iteration 0 failed; the first: env_timeout"):
+        algorithm.training_step()
+    algorithm.stop()
+
+
+class _HangingPool:
+    """A pool whose every call is late."""
+
+    async def acquire(self, timeout_s: float) -> None:
+        from arlarena_rllib.rollout.env_pool import EnvCallTimeout
+
+        raise EnvCallTimeout("the environment did not answer")
+
+    def close(self) -> None:
+        pass
