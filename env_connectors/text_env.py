@@ -214,6 +214,22 @@ class TextEnv(gymnasium.Env[str, str]):
         task = self.task(task_id)
         return self.explain(task, self.gold(task))
 
+    def plan(self) -> list[tuple[str, str]]:
+        """Return (thought, action) pairs that lead from the current state to success; [] when nothing does.
+
+        The default knows the way from the start only; override it to answer in any state (for demonstrators that
+        slip and recover, and for labels on the agent's own states).
+
+        Raises:
+            EnvContractError: called after the first action and not overridden.
+        """
+        if self.turn or self._task is None:
+            raise EnvContractError(
+                f"{type(self).__name__} can plan from the start of an episode only. Remedy: override plan()."
+            )
+        actions = self.gold(self._task)
+        return list(zip(self.explain(self._task, actions), actions, strict=True))
+
     def render(self) -> str | None:  # type: ignore[override]
         """Return the current state as text with render_mode='ansi', else None."""
         return self.draw() if self.render_mode == "ansi" else None

@@ -9,9 +9,8 @@ from arlarena_rllib.errors import ConfigError
 from arlarena_rllib.models.export import save_policy
 from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.trajectory import build_token_batch
-from arlarena_rllib.warmstart import gold_demonstrations
 from arlarena_rllib.warmstart.cloning import CloningConfig
-from tune_experiments.prepare import Progress, clone, start_tasks
+from tune_experiments.prepare import Progress, clone, demonstration_groups
 from tune_experiments.run_config import RunConfig
 
 
@@ -22,12 +21,12 @@ def more_cloning(run: RunConfig, start: Path, folder: Path, cpu_seconds: float, 
     decays over the given time.
 
     Raises:
-        ConfigError: the run's demonstrations are not gold ones, so they cannot be made again.
+        ConfigError: the run clones nothing, or its own successes, which cannot be made again.
     """
-    if run.warm_start.source != "gold":
-        raise ConfigError(f"warm_start.source={run.warm_start.source!r}: the control clones gold demonstrations only.")
+    if run.warm_start.source not in ("gold", "clumsy"):
+        raise ConfigError(f"warm_start.source={run.warm_start.source!r} leaves no demonstrations to clone further.")
     codec = TextCodec(str(start))
-    groups = gold_demonstrations(run.algorithm(start), start_tasks(run), codec)
+    groups = demonstration_groups(run, start)
     batch = build_token_batch(groups, pad_id=codec.pad_id)
     config = CloningConfig(**{**asdict(run.warm_start.cloning), "cpu_seconds": cpu_seconds, "seed": run.seed + 1})
     model, _ = clone(start, batch, config, progress)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from arlarena_rllib.models import build_policy, load_causal_lm
 from arlarena_rllib.models.export import save_policy
@@ -15,7 +18,7 @@ from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from arlarena_rllib.trajectory import TokenBatch, TrajectoryGroup, build_token_batch
-from arlarena_rllib.warmstart import behaviour_cloning, gold_demonstrations, keep_successes
+from arlarena_rllib.warmstart import behaviour_cloning, demonstrations, keep_successes
 from arlarena_rllib.warmstart.cloning import CloningConfig, CloningReport
 from env_connectors.parsing import render_reply
 from env_connectors.prompting import PastTurn, PromptConfig, render_prompt
@@ -47,7 +50,7 @@ def warm_start(run: RunConfig, base: Path, folder: Path, progress: Progress | No
     """Clone the demonstrations that the run asks for; write the start to ``folder/start`` and return it."""
     if run.warm_start.source == "none":
         return Start(base, None, None)
-    groups = _demonstrations(run, base)
+    groups = demonstration_groups(run, base)
     codec = TextCodec(str(base))
     batch = build_token_batch(groups, pad_id=codec.pad_id)
     model, report = clone(base, batch, _seeded(run.warm_start.cloning, run.seed), progress)
@@ -67,9 +70,14 @@ def warm_start(run: RunConfig, base: Path, folder: Path, progress: Progress | No
 def clone(
     base: Path, batch: TokenBatch, config: CloningConfig, progress: Progress | None = None
 ) -> tuple[Any, CloningReport]:
-    """Return the model of ``base`` fitted to ``batch``, and the report."""
+    """Return the model of ``base`` fitted to ``batch``, and the report. Nothing else runs, so all cores are used."""
     model = load_causal_lm(base)
-    report = behaviour_cloning(model, batch, config, progress=progress)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    try:
+        report = behaviour_cloning(model, batch, config, progress=progress)
+    finally:
+        torch.set_num_threads(threads)
     return model, report
 
 
@@ -77,11 +85,13 @@ def _seeded(config: CloningConfig, seed: int) -> CloningConfig:
     return CloningConfig(**{**asdict(config), "seed": seed})
 
 
-def _demonstrations(run: RunConfig, base: Path) -> list[TrajectoryGroup]:
+def demonstration_groups(run: RunConfig, base: Path) -> list[TrajectoryGroup]:
+    """Return the demonstrations that the run asks for; the same ones every time for gold and clumsy play."""
     config = run.algorithm(base)
     tasks = start_tasks(run)
-    if run.warm_start.source == "gold":
-        return gold_demonstrations(config, tasks, TextCodec(str(base)))
+    if run.warm_start.source != "rft":
+        slip = run.warm_start.slip if run.warm_start.source == "clumsy" else 0.0
+        return demonstrations(config, tasks, TextCodec(str(base)), slip=slip, seed=run.seed)
     with PlaySession(config) as session:
         groups = keep_successes(session.play(session.sampled_episodes(tasks, draws=run.warm_start.draws)))
     if not groups:

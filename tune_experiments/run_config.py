@@ -55,8 +55,10 @@ class WarmStartSettings:
     """Section ``warm_start``: demonstrations and how they are cloned; see :class:`CloningConfig` for the rest."""
 
     source: str = "gold"
-    """``gold`` demonstrations, the policy's own successes (``rft``), or ``none``."""
+    """``gold`` play, a ``clumsy`` player's, the policy's own successes (``rft``), or ``none``."""
     num_tasks: int = 100
+    slip: float = 0.35
+    """Probability that the clumsy player does another action than it thought of."""
     draws: int = 4
     """Episodes per task that ``rft`` samples before filtering."""
     cloning: CloningConfig = field(default_factory=CloningConfig)
@@ -184,8 +186,8 @@ def _dataclass_section(
     own = {k: v for k, v in values.items() if k in fields}
     if cls is WarmStartSettings:
         own["cloning"] = CloningConfig(**{k: v for k, v in values.items() if k in cloning})
-        if own.get("source", "gold") not in ("gold", "rft", "none"):
-            raise ConfigError(f"warm_start.source={own['source']!r} must be one of gold, rft, none")
+        if own.get("source", "gold") not in ("gold", "clumsy", "rft", "none"):
+            raise ConfigError(f"warm_start.source={own['source']!r} must be one of gold, clumsy, rft, none")
     return cls(**own)
 
 

@@ -35,7 +35,9 @@ def load_checkpoint_policy(checkpoint: str | Path, base: str | Path) -> PreTrain
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        raise CheckpointError(f"the weights of {str(checkpoint)!r} do not fit the model at {str(base)!r}: {error}") from error
+        raise CheckpointError(
+            f"the weights of {str(checkpoint)!r} do not fit the model at {str(base)!r}: {error}"
+        ) from error
     return model
 
 

@@ -118,6 +118,8 @@ class PolicyClient:
         return result
 
     async def close(self) -> None:
+        for pending in self._waiting:
+            pending.future.cancel()
         calls, self._calls, self._waiting, self._loop = self._calls, set(), [], None
         for call in calls:
             call.cancel()
@@ -142,9 +144,18 @@ class PolicyClient:
             return
         part_size = -(-len(collected) // max(1, self._spec.num_replicas))
         for start in range(0, len(collected), part_size):
-            call = asyncio.get_running_loop().create_task(self._call(collected[start : start + part_size]))
+            call = asyncio.get_running_loop().create_task(self._answer_part(collected[start : start + part_size]))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
+
+    async def _answer_part(self, part: list[_Pending]) -> None:
+        """Make one call, and leave nobody waiting when it is cancelled."""
+        try:
+            await self._call(part)
+        finally:
+            for pending in part:
+                if not pending.future.done() and pending not in self._waiting:
+                    pending.future.cancel()
 
     async def _call(self, part: list[_Pending]) -> None:
         """Deliver the answers of one streaming call; requests that it loses are sent again."""

@@ -17,6 +17,7 @@ from arlarena_rllib.serving.weights import WeightStore, clean_stale_files, remov
 from arlarena_rllib.serving.wire import pack_requests, unpack_results
 
 if TYPE_CHECKING:
+    import numpy as np
     from ray.serve.handle import DeploymentHandle
 
     from arlarena_rllib.serving.weights import NamedTensors
@@ -121,7 +122,7 @@ class ServedPolicy:
             ServingError: No replica is alive, or one refused the weights.
         """
         self._require_running()
-        self._store.put(version, serialize_weights(named_tensors), timeout_s=PUSH_TIMEOUT_S)
+        self._put(version, serialize_weights(named_tensors))
         answers = self._broadcast("update_weights", version, timeout_s=PUSH_TIMEOUT_S)
         return [answer["version"] for answer in answers]
 
@@ -142,6 +143,18 @@ class ServedPolicy:
             return
         self._is_stopped = True
         _remove_app(self.client_spec.app_name)
+
+    def _put(self, version: int, data_N: np.ndarray) -> None:
+        from ray.exceptions import RayError
+
+        try:
+            self._store.put(version, data_N, timeout_s=PUSH_TIMEOUT_S)
+        except RayError as error:
+            raise ServingError(
+                f"App {self.client_spec.app_name!r}: weights of {data_N.nbytes / 1e6:.0f} MB could not be published "
+                f"({type(error).__name__}: {error}). Without its store the app ends itself; start the policy again, "
+                "with a larger object_store_memory in ray.init when the weights do not fit."
+            ) from error
 
     def _require_running(self) -> None:
         if self._is_stopped:

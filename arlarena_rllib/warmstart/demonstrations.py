@@ -1,70 +1,113 @@
-"""Where demonstrations come from: an environment's gold actions, or the policy's own successful episodes."""
+"""Where demonstrations come from: an environment's own plan, played well or clumsily, or the policy's successes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
+
+import gymnasium
+import numpy as np
 
 from arlarena_rllib.errors import RolloutError
 from arlarena_rllib.rollout.agent_loop import EpisodeRunner, EpisodeSpec
 from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.rollout.env_pool import EnvPool
-from arlarena_rllib.rollout.envs import bare_text_env, make_text_env
+from arlarena_rllib.rollout.envs import make_text_env
 from arlarena_rllib.serving import GenerationRequest, GenerationResult
 from arlarena_rllib.trajectory import Trajectory, TrajectoryGroup
 from env_connectors.parsing import render_reply
 
 if TYPE_CHECKING:
     from arlarena_rllib.config import ARLArenaConfig
+    from env_connectors import TextEnv
 
 
-class _GoldClient:
-    """Answers like an engine, with one written reply after the other."""
+class Demonstrator:
+    """Plays an environment by its own plan, answering like an engine, with one written reply a turn.
 
-    def __init__(self, codec: TextCodec, replies: Sequence[str]) -> None:
+    With ``slip`` > 0 it is a clumsy player: with that probability its hand does another admissible action than the one
+    it thought of, and it plans anew from where it then stands.
+    """
+
+    def __init__(self, env: TextEnv, codec: TextCodec, *, slip: float = 0.0, seed: int = 0) -> None:
+        """``env`` must be the one that the episode runs in."""
+        self._env = env
         self._codec = codec
-        self._replies = list(replies)
+        self._slip = slip
+        self._rng = np.random.default_rng(np.random.SeedSequence([seed, 0x736C]))
+        self._plan: list[tuple[str, str]] = []
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
-        text = self._replies.pop(0)
-        ids = [*self._codec.tokenizer.encode(text, add_special_tokens=False), self._codec.tokenizer.eos_token_id]
+        """Return the next reply; the prompt is not read."""
+        if self._env.turn == 0 or not self._plan:
+            self._plan = self._env.plan()
+        others = self._env.admissible()
+        thought, action = self._plan.pop(0) if self._plan else ("give up", others[0])
+        others = [other for other in others if other != action]
+        if self._slip and others and self._rng.random() < self._slip:
+            action, self._plan = others[int(self._rng.integers(len(others)))], []
+        tokenizer = self._codec.tokenizer
+        ids = [*tokenizer.encode(render_reply(thought, action), add_special_tokens=False), tokenizer.eos_token_id]
         return GenerationResult(ids, [0.0] * len(ids), "stop", [0] * len(ids))
 
 
-def gold_demonstrations(config: ARLArenaConfig, task_ids: Sequence[str], codec: TextCodec) -> list[TrajectoryGroup]:
-    """Return the gold episode of each task, prompted exactly as the policy will be.
+def demonstrations(
+    config: ARLArenaConfig,
+    task_ids: Sequence[str],
+    codec: TextCodec,
+    *,
+    slip: float = 0.0,
+    seed: int = 0,
+    tries: int = 20,
+) -> list[TrajectoryGroup]:
+    """Return one won episode of each task, prompted exactly as the policy will be.
+
+    Args:
+        config: Environment and prompt settings.
+        task_ids: Tasks to demonstrate.
+        codec: The policy's tokenizer.
+        slip: Probability that an action is a slip (0 = gold play); slips are demonstrated like any other action.
+        seed: Decides the slips.
+        tries: Episodes of a clumsy player per task; a task that it never wins is left out.
 
     Raises:
-        RolloutError: a gold episode does not end in success, so it demonstrates nothing.
+        RolloutError: gold play does not win a task, or no task at all was won.
     """
-    env = bare_text_env(config.env, config.env_config)
-    replies = {
-        task: [render_reply(t, a) for t, a in zip(env.gold_thoughts(task), env.gold_actions(task), strict=True)]
-        for task in task_ids
-    }
-    trajectories = asyncio.run(_play_gold(config, replies, codec))
-    for trajectory in trajectories:
-        if not trajectory.success:
+    env = make_text_env(config.env, config.env_config)
+    pool = EnvPool(lambda: env, num_threads=1)
+    won = asyncio.run(_play_until_won(config, task_ids, codec, env, pool, slip, seed, tries if slip else 1))
+    pool.close()
+    if not won:
+        raise RolloutError(f"none of {len(task_ids)} tasks was won with slip={slip:g}; lower warm_start.slip.")
+    return [TrajectoryGroup(number, t.task_id, [t]) for number, t in enumerate(won)]
+
+
+async def _play_until_won(
+    config: ARLArenaConfig,
+    task_ids: Sequence[str],
+    codec: TextCodec,
+    env: gymnasium.Env,
+    pool: EnvPool,
+    slip: float,
+    seed: int,
+    tries: int,
+) -> list[Trajectory]:
+    text_env: TextEnv = env.unwrapped  # type: ignore[assignment]  # checked by make_text_env
+    runner = EpisodeRunner(codec, pool, Demonstrator(text_env, codec, slip=slip, seed=seed), config.rollout_settings())
+    won = []
+    for number, task in enumerate(task_ids):
+        for _ in range(tries):
+            trajectory = await runner.run(EpisodeSpec(number, 0, task, number))
+            if trajectory.success:
+                won.append(trajectory)
+                break
+        if not slip and not trajectory.success:
             raise RolloutError(
-                f"the gold actions of task {trajectory.task_id!r} end with {trajectory.stop_reason.value} "
-                f"{trajectory.error}, not with success. Run `arlarena envs check {config.env}`."
+                f"the gold actions of task {task!r} end with {trajectory.stop_reason.value} {trajectory.error}, "
+                f"not with success. Run `arlarena envs check {config.env}`."
             )
-    return [TrajectoryGroup(t.group_id, t.task_id, [t]) for t in trajectories]
-
-
-async def _play_gold(config: ARLArenaConfig, replies: dict[str, list[str]], codec: TextCodec) -> list[Trajectory]:
-    pool = EnvPool(partial(make_text_env, config.env, config.env_config))
-    settings = config.rollout_settings()
-    runs = [
-        EpisodeRunner(codec, pool, _GoldClient(codec, texts), settings).run(EpisodeSpec(number, 0, task, number))
-        for number, (task, texts) in enumerate(replies.items())
-    ]
-    try:
-        return list(await asyncio.gather(*runs))
-    finally:
-        pool.close()
+    return won
 
 
 def keep_successes(trajectories: Sequence[Trajectory], *, most_per_task: int = 1) -> list[TrajectoryGroup]:

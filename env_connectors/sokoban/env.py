@@ -7,7 +7,7 @@ Reward/turn   -0.1, +-1 when the number of boxes on targets rises or falls, +10 
 Ends          SUCCESS, or truncated after max_turns. Deadlocks are not detected (solver.is_deadlocked tells).
 Info          moved (the player moved), boxes_left; progress = share of boxes on targets.
 Tasks         raw boards of the level file, e.g. '6x6-1/000123'; split by board, mirrored and turned copies together
-              (at most two of them in a held-out panel).
+              (one of them in a held-out panel).
 Needs         gym-sokoban==0.0.6. Arguments: see SokobanTextEnv.__init__.
 Versions      v0 first.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from env_connectors.errors import EnvConfigError
+from env_connectors.errors import EnvConfigError, EnvContractError
 from env_connectors.sokoban.engine import BoardInPlay
 from env_connectors.sokoban.levels import LEVELS, Level, LevelFile, LevelSpec, generate_command, load_levels
 from env_connectors.sokoban.solver import push_plan, solve
@@ -25,7 +25,7 @@ from env_connectors.sokoban.text import MOVES, OBSERVATIONS, Board, brief_text, 
 from env_connectors.task_panel import Task, TaskSet
 from env_connectors.text_env import StopReason, TextEnv, TextStep
 
-_HELD_OUT_TWINS = 2  # mirrored copies of one board in a held-out panel: few, so that it holds many different boards
+_HELD_OUT_TWINS = 1  # boards of a held-out panel differ even after mirroring and turning, so they count singly
 _RULES = (
     "You are solving a Sokoban puzzle: push every box onto a target. You move one cell up, down, left or right. "
     "Walking against a box pushes it one cell further if the cell behind it is free. Boxes cannot be pulled, and two "
@@ -111,6 +111,13 @@ class SokobanTextEnv(TextEnv):
     def explain(self, task: Task, actions: list[str]) -> list[str]:
         """Return for each move the next push of the plan, e.g. 'push right from 2,1'."""
         return push_plan(Board.from_text(task.content["board"]), actions)
+
+    def plan(self) -> list[tuple[str, str]]:
+        """Return an optimal solution from the current position with its pushes; [] when it is deadlocked."""
+        if self.board is None:
+            raise EnvContractError("SokobanTextEnv has no position to plan from. Remedy: call reset() first.")
+        actions = solve(self.board)
+        return [] if actions is None else list(zip(push_plan(self.board, actions), actions, strict=True))
 
     def admissible(self) -> list[str]:
         """Return the four moves (all are always allowed; some may not move anything)."""

@@ -69,9 +69,9 @@ def level_name(size: int, boxes: int) -> str:
 LEVELS: Mapping[str, LevelSpec] = {
     spec.name: spec
     for spec in (
-        LevelSpec(6, 1, 100_000, 3, 10, 12, 512, 512),
-        LevelSpec(6, 2, 8_000, 3, 14, 20, 512, 512),
-        LevelSpec(7, 2, 6_000, 4, 20, 25, 512, 512),
+        LevelSpec(6, 1, 100_000, 3, 10, 12, 256, 384),
+        LevelSpec(6, 2, 8_000, 3, 14, 20, 256, 384),
+        LevelSpec(7, 2, 6_000, 4, 20, 25, 256, 384),
         LevelSpec(10, 4, 60, 10, 60, 80, 10, 10),
     )
 }

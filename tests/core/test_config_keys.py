@@ -68,7 +68,9 @@ def test_all_problems_are_reported_at_once() -> None:
 
 def test_zero_groups_message_names_key_value_and_what_is_allowed() -> None:
     config = ARLArenaConfig().environment(ENV).env_runners(groups_per_iteration=0)
-    with pytest.raises(ConfigError, match=r"env_runners\.groups_per_iteration=0 is not allowed: must be an integer >= 1"):
+    with pytest.raises(
+        ConfigError, match=r"env_runners\.groups_per_iteration=0 is not allowed: must be an integer >= 1"
+    ):
         config.check_settings()
 
 

@@ -8,7 +8,9 @@ import pytest
 from arlarena_rllib.trajectory import APPEND, StopReason, Trajectory, TrajectoryGroup, Turn, build_token_batch
 
 
-def _turn(context: list[int], response: list[int], *, reward: float = 0.0, anchor: str = "s", mask: list[int] | None = None) -> Turn:
+def _turn(
+    context: list[int], response: list[int], *, reward: float = 0.0, anchor: str = "s", mask: list[int] | None = None
+) -> Turn:
     return Turn(
         context_ids=context,
         response_ids=response,
@@ -49,7 +51,9 @@ def test_append_row_holds_the_conversation_with_environment_tokens_masked() -> N
 
 
 def test_end_token_equal_to_pad_token_stays_trained_on() -> None:
-    batch = build_token_batch([_group(Trajectory("t", 0, 0, turns=[_turn([1], [5, 0]), _turn([1, 1, 1], [5, 0])]))], pad_id=0)
+    batch = build_token_batch(
+        [_group(Trajectory("t", 0, 0, turns=[_turn([1], [5, 0]), _turn([1, 1, 1], [5, 0])]))], pad_id=0
+    )
     assert batch["loss_mask"][:, -1].tolist() == [1, 1]
     assert batch["attention_mask"][0].tolist() == [0, 0, 1, 1, 1]
 

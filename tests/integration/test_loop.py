@@ -64,9 +64,7 @@ def test_panel_episodes_do_not_depend_on_how_many_tasks_follow() -> None:
     assert panel_episodes(["a", "b", "c"], draws=2, seed=1)[:6] == panel_episodes(["a", "b"], draws=2, seed=1)
 
 
-def test_iteration_in_which_every_episode_fails_stops_with_the_reason(
-    ray_cluster: None, tiny_model_dir: Path
-) -> None:
+def test_iteration_in_which_every_episode_fails_stops_with_the_reason(ray_cluster: None, tiny_model_dir: Path) -> None:
     config = small_config(tiny_model_dir).env_runners(episode_retries=0)
     algorithm = config.build_algo()
     algorithm.env_runner_group.local_env_runner._pool = _HangingPool()

@@ -79,9 +79,7 @@ def test_append_mode_adds_the_missing_end_of_a_cut_reply_masked(tiny_model_dir: 
     cut = ids_of(tiny_model_dir, "<think>low</think><action>1</action>", end=False)
     trajectory = play(tiny_model_dir, ScriptedClient([cut]), env=GUESS, mode=APPEND)
     assert trajectory.turns[1].context_ids[0] == codec.tokenizer.eos_token_id
-    ended = play(
-        tiny_model_dir, ScriptedClient([[*cut, codec.tokenizer.eos_token_id]]), env=GUESS, mode=APPEND
-    )
+    ended = play(tiny_model_dir, ScriptedClient([[*cut, codec.tokenizer.eos_token_id]]), env=GUESS, mode=APPEND)
     assert ended.turns[1].context_ids == trajectory.turns[1].context_ids[1:]
 
 

@@ -50,7 +50,7 @@ def digest_spec(tiny_model_dir: Path) -> EngineSpec:
     return EngineSpec("digest", str(tiny_model_dir))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(ray_cluster: None, spec: EngineSpec) -> Iterator[ServedPolicy]:
     """One replica of the transformers engine on Serve; tests leave it running."""
     policy = ServedPolicy.start(spec, app_name="served", num_replicas=1, startup_timeout_s=120.0)

@@ -113,6 +113,23 @@ def test_request_timeout_is_an_error_that_names_the_limit(served: ServedPolicy) 
     assert client.stats()["timeouts"] == 1
 
 
+def test_client_closed_leaves_nobody_waiting_and_works_again(served: ServedPolicy) -> None:
+    client = connect(served.client_spec)
+
+    async def run() -> list:
+        flying = asyncio.create_task(client.generate(make_request(0, max_tokens=150)))
+        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(client.generate(make_request(1)))
+        await asyncio.sleep(0)
+        await client.close()
+        outcomes = await asyncio.gather(flying, waiting, return_exceptions=True)
+        return [*outcomes, await client.generate(make_request(2))]
+
+    flying, waiting, later = asyncio.run(run())
+    assert isinstance(flying, asyncio.CancelledError) and isinstance(waiting, asyncio.CancelledError)
+    assert later.finish_reason == "length"
+
+
 def test_push_reaches_the_replica_and_leaves_no_file(served: ServedPolicy, model: PreTrainedModel) -> None:
     requests = make_requests(4)
     assert served.publish(11, perturb(model, 0.5).named_parameters()) == [11]
@@ -192,6 +209,17 @@ def test_app_of_the_same_name_is_replaced(digest_spec: EngineSpec, ray_cluster: 
     second = ServedPolicy.start(digest_spec, app_name="served-again", num_cpus_per_replica=0.5)
     assert [status["version"] for status in second.status()] == [0]
     second.stop()
+
+
+def test_store_killed_push_is_an_error_with_the_reason_and_the_app_ends(
+    digest_spec: EngineSpec, ray_cluster: None, model: PreTrainedModel
+) -> None:
+    policy = ServedPolicy.start(digest_spec, app_name="served-storeless", num_cpus_per_replica=0.5)
+    policy._store.kill()
+    with pytest.raises(ServingError, match=r"weights of 1 MB could not be published \(ActorDiedError"):
+        policy.publish(1, model.named_parameters())
+    wait_until(lambda: "served-storeless" not in serve.status().applications)
+    policy.stop()
 
 
 def test_owner_killed_app_is_deleted_by_its_replicas(digest_spec: EngineSpec, ray_cluster: None) -> None:
