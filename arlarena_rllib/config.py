@@ -292,7 +292,7 @@ class ARLArenaConfig(AlgorithmConfig):
         problems += [
             f"{key}={getattr(self, key)!r} is set but never read here: {hint}."
             for key, hint in UNREAD_RLLIB_SETTINGS.items()
-            if getattr(self, key) != getattr(default, key)
+            if _stored(self, key) != _stored(default, key)
         ]
         _collect(problems, self.objective_spec)
         if not problems:
@@ -350,6 +350,11 @@ def check_environment(env: Any) -> None:
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         known = sorted(name for name in gymnasium.registry if name.startswith("arlarena/"))
         raise ConfigError(f"environment.env={env!r} is not registered: {error} Shipped: {', '.join(known)}.") from error
+
+
+def _stored(config: AlgorithmConfig, key: str) -> Any:
+    """Return what was set: some of RLlib's settings are properties that derive their value from others."""
+    return vars(config).get(f"_{key}", getattr(config, key) if key in vars(config) else None)
 
 
 def _collect(problems: list[str], check: Any, *args: Any) -> None:

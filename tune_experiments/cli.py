@@ -139,7 +139,7 @@ def _envs_list(options: argparse.Namespace) -> int:
 
 
 def _envs_check(options: argparse.Namespace) -> int:
-    from env_connectors import check_text_env
+    from env_connectors.check_env import check_text_env
 
     check_text_env(options.id, episodes=options.episodes)
     print(f"{options.id}: conforms")

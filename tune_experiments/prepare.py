@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from arlarena_rllib.models import build_policy, load_causal_lm
 from arlarena_rllib.models.export import save_policy
@@ -70,14 +67,9 @@ def warm_start(run: RunConfig, base: Path, folder: Path, progress: Progress | No
 def clone(
     base: Path, batch: TokenBatch, config: CloningConfig, progress: Progress | None = None
 ) -> tuple[Any, CloningReport]:
-    """Return the model of ``base`` fitted to ``batch``, and the report. Nothing else runs, so all cores are used."""
+    """Return the model of ``base`` fitted to ``batch``, and the report."""
     model = load_causal_lm(base)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    try:
-        report = behaviour_cloning(model, batch, config, progress=progress)
-    finally:
-        torch.set_num_threads(threads)
+    report = behaviour_cloning(model, batch, config, progress=progress)
     return model, report
 
 
