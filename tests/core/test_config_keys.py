@@ -75,7 +75,7 @@ def test_zero_groups_message_names_key_value_and_what_is_allowed() -> None:
 
 
 def test_singleton_groups_are_refused() -> None:
-    with pytest.raises(ConfigError, match="group_size=1.*at least 2"):
+    with pytest.raises(ConfigError, match=r"group_size=1.*at least 2"):
         ARLArenaConfig().environment(ENV).env_runners(group_size=1).check_settings()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from arlarena_rllib.errors import ServingError
 from arlarena_rllib.rollout.agent_loop import EpisodeRunner, EpisodeSpec, RolloutSettings
@@ -37,7 +37,7 @@ class ScriptedClient:
 class BrokenEnv:
     """A text environment whose ``step`` raises or hangs as often as told, then behaves."""
 
-    failures: list[Any] = []
+    failures: ClassVar[list[Any]] = []
 
     def __init__(self, env: Any) -> None:
         self._env = env

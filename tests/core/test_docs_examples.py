@@ -1,0 +1,54 @@
+"""What the documentation shows is run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tune_experiments.run_config import load_run_config, shipped_config
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def _blocks(file: str, language: str) -> list[str]:
+    text = (REPOSITORY / file).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def test_environment_of_the_guide_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from env_connectors.check_env import check_text_env
+
+    (tmp_path / "parity.py").write_text(_blocks("docs/your_own_env.md", "python")[0])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    check_text_env("parity:mine/Parity-v0", episodes=2)
+    sys.modules.pop("parity", None)
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/your_own_env.md"])
+def test_train_commands_of_the_documentation_are_valid(file: str) -> None:
+    import shlex
+
+    commands = [
+        shlex.split(line, comments=True)
+        for block in _blocks(file, "bash")
+        for line in block.replace("\\\n", " ").splitlines()
+        if "arlarena train" in line
+    ]
+    assert len(commands) >= 2
+    for words in commands:
+        start = words.index("train")
+        overrides = [w for w in words[start + 2 :] if "=" in w]
+        run = load_run_config(shipped_config(words[start + 1]), overrides)
+        if "mine/" not in str(run.sections["environment"]["env"]):
+            run.algorithm("").check_settings()
+
+
+def test_python_example_of_the_readme_is_a_valid_configuration() -> None:
+    code = _blocks("README.md", "python")[0].split("algo = ")[0]
+    names: dict[str, object] = {}
+    exec(code, names)
+    names["config"].check_settings()  # type: ignore[attr-defined]

@@ -1,0 +1,136 @@
+"""Writes the 'results to expect': methods x seeds of the quick start, tabled by this command and never by hand.
+
+`python -m tune_experiments.record [--methods grpo,sampo] [--seeds 0,1,2] [section.key=value ...]` runs what is missing
+below `runs/record/` and writes `docs/results/quickstart.json`, `.md` and `.png`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tune_experiments.cli import EXIT_INTERRUPTED, EXIT_OK, guarded
+
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
+STORAGE = Path("runs/record")
+
+
+def record(methods: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], out: Path) -> bool:
+    """Run every method and seed that has no summary yet, then write table and picture; False when stopped early."""
+    from tune_experiments.quickstart import quickstart
+
+    summaries = []
+    for seed in seeds:
+        for method in methods:
+            name = f"{method}_seed{seed}"
+            path = STORAGE / name / "summary.json"
+            if not path.is_file():
+                given = [
+                    f"training.method={method}",
+                    f"debugging.seed={seed}",
+                    f"run.name={name}",
+                    f"run.storage_path={STORAGE}",
+                    *overrides,
+                ]
+                if quickstart(_config_of(method), given) is None:
+                    return False
+            summaries.append(json.loads(path.read_text()))
+    write_results(summaries, out, overrides)
+    return True
+
+
+def _config_of(method: str) -> str:
+    """Return the shipped configuration of a method's quick start."""
+    own = f"quickstart_{method}"
+    return own if (Path(__file__).parent / "configs" / f"{own}.yaml").is_file() else "quickstart"
+
+
+def write_results(summaries: Sequence[dict[str, Any]], out: Path, overrides: Sequence[str]) -> None:
+    """Write ``quickstart.json``, ``quickstart.md`` and ``quickstart.png`` to ``out``."""
+    from tune_experiments.plots import comparison_plot
+
+    out.mkdir(parents=True, exist_ok=True)
+    machine = machine_class()
+    document = {"machine": machine, "overrides": list(overrides), "runs": list(summaries)}
+    (out / "quickstart.json").write_text(json.dumps(document, indent=1) + "\n")
+    (out / "quickstart.md").write_text(table(summaries, machine))
+    rows = [
+        {
+            "method": s["method"],
+            "seed": s["seed"],
+            "before": s["before"]["sampled"],
+            "after": s["after"]["sampled"],
+            "control": s["control"]["sampled"] if "control" in s else None,
+            "ci95": s["after"]["ci95"],
+        }
+        for s in summaries
+    ]
+    comparison_plot(out / "quickstart.png", rows, title="Held-out success (sampled), before and after RL")
+
+
+def table(summaries: Sequence[dict[str, Any]], machine: str) -> str:
+    """Return the Markdown page: one row per run, then means over seeds."""
+    first = summaries[0]
+    lines = [
+        "# Quick start: results to expect",
+        "",
+        f"Written by `make record` on {machine}; engine {first['engine']}, panel `{first['panel_hash']}`, "
+        f"{first['before']['n']} held-out test boards x {first['before']['draws']} draws, commit "
+        f"`{(first['commit'] or 'unknown')[:12]}`.",
+        "Success: sampled at temperature 1 (greedy in brackets). Differences are paired by board; +- is one standard "
+        "error. Control: the CPU time of RL spent on more cloning of the same demonstrations.",
+        "",
+        "| method | seed | after cloning | after RL | more cloning | RL - cloning | RL - more cloning | episodes "
+        "| format valid | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for s in summaries:
+        gain, against = s["differences"]["after - before"], s["differences"].get("after - control")
+        lines.append(
+            f"| {s['method']} | {s['seed']} | {_pair(s['before'])} | {_pair(s['after'])} | "
+            f"{_pair(s['control']) if 'control' in s else '-'} | {_gain(gain)} | {_gain(against) if against else '-'} | "
+            f"{s['episodes']} | {s['format_valid']:.3f} | {s['seconds'] / 60:.1f} |"
+        )
+    lines += ["", "| method | seeds | mean RL - cloning | seeds above 2 standard errors |", "|---|---|---|---|"]
+    for method in dict.fromkeys(s["method"] for s in summaries):
+        gains = [s["differences"]["after - before"] for s in summaries if s["method"] == method]
+        mean = sum(g["difference"] for g in gains) / len(gains)
+        lines.append(f"| {method} | {len(gains)} | {mean:+.3f} | {sum(g['z'] > 2 for g in gains)} of {len(gains)} |")
+    lines += ["", "![held-out success](quickstart.png)", ""]
+    return "\n".join(lines)
+
+
+def _pair(panel: dict[str, Any]) -> str:
+    return f"{panel['sampled']:.3f} ({panel['greedy']:.3f})"
+
+
+def _gain(found: dict[str, float]) -> str:
+    return f"{found['difference']:+.3f} +- {found['standard_error']:.3f}"
+
+
+def machine_class() -> str:
+    """Return what kind of machine this is, without its name."""
+    return f"{os.cpu_count()} CPU cores ({platform.machine()}), Python {platform.python_version()}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and record."""
+    parser = argparse.ArgumentParser(prog="python -m tune_experiments.record", description=__doc__)
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    parser.add_argument("--methods", default="sampo,grpo")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--out", type=Path, default=DOCS)
+    options = parser.parse_args(arguments)
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    done = record(options.methods.split(","), seeds, options.overrides, options.out)
+    return EXIT_OK if done else EXIT_INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))
