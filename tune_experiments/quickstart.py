@@ -11,10 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tune_experiments.cli import EXIT_INTERRUPTED, EXIT_OK, guarded
+
+REPORTS = "reports.json"
+"""Per-task results of every model of a run, beside its summary."""
 
 
 def quickstart(config: str, overrides: Sequence[str], *, with_control: bool = True) -> dict[str, Any] | None:
@@ -43,6 +47,7 @@ def quickstart(config: str, overrides: Sequence[str], *, with_control: bool = Tr
                 lambda step, done, loss: progress.advance(min(100, int(100 * done)), loss=loss),
             )
         reports = report_panels(run, models, progress)
+    (outcome.folder / REPORTS).write_text(json.dumps({name: asdict(report) for name, report in reports.items()}))
     spec = run.algorithm(outcome.start.path)
     summary: dict[str, Any] = {name: _panel_summary(report) for name, report in reports.items()}
     summary["differences"] = {

@@ -15,34 +15,55 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from arlarena_rllib.evaluation import paired_difference
 from tune_experiments.cli import EXIT_INTERRUPTED, EXIT_OK, guarded
+from tune_experiments.quickstart import REPORTS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 STORAGE = Path("runs/record")
 
 
 def record(methods: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], out: Path) -> bool:
-    """Run every method and seed that has no summary yet, then write table and picture; False when stopped early."""
-    from tune_experiments.quickstart import quickstart
+    """Run every method and seed that has no summary yet, then write table and picture; False when stopped early.
 
+    The methods of one seed share start and control, which depend on the seed alone: the first method makes them.
+    """
     summaries = []
     for seed in seeds:
         for method in methods:
-            name = f"{method}_seed{seed}"
-            path = STORAGE / name / "summary.json"
-            if not path.is_file():
-                given = [
-                    f"training.method={method}",
-                    f"debugging.seed={seed}",
-                    f"run.name={name}",
-                    f"run.storage_path={STORAGE}",
-                    *overrides,
-                ]
-                if quickstart(_config_of(method), given) is None:
-                    return False
-            summaries.append(json.loads(path.read_text()))
+            folder = STORAGE / f"{method}_seed{seed}"
+            first = STORAGE / f"{methods[0]}_seed{seed}"
+            if not (folder / "summary.json").is_file() and not _run(method, seed, folder, first, overrides):
+                return False
+            summaries.append(_with_control(folder, first))
     write_results(summaries, out, overrides)
     return True
+
+
+def _run(method: str, seed: int, folder: Path, first: Path, overrides: Sequence[str]) -> bool:
+    from tune_experiments.quickstart import quickstart
+
+    given = [
+        f"training.method={method}",
+        f"debugging.seed={seed}",
+        f"run.name={folder.name}",
+        f"run.storage_path={STORAGE}",
+        *overrides,
+    ]
+    if folder != first:
+        given += [f"model.path={first / 'start'}", "warm_start.source=none"]
+    return quickstart(_config_of(method), given, with_control=folder == first) is not None
+
+
+def _with_control(folder: Path, first: Path) -> dict[str, Any]:
+    """Return the summary of ``folder``, with the control of ``first`` if it has none of its own."""
+    summary = json.loads((folder / "summary.json").read_text())
+    if "control" not in summary:
+        summary["control"] = json.loads((first / "summary.json").read_text())["control"]
+        after = json.loads((folder / REPORTS).read_text())["after"]["task_sampled"]
+        control = json.loads((first / REPORTS).read_text())["control"]["task_sampled"]
+        summary["differences"]["after - control"] = paired_difference(after, control)
+    return summary
 
 
 def _config_of(method: str) -> str:
@@ -66,7 +87,7 @@ def write_results(summaries: Sequence[dict[str, Any]], out: Path, overrides: Seq
             "seed": s["seed"],
             "before": s["before"]["sampled"],
             "after": s["after"]["sampled"],
-            "control": s["control"]["sampled"] if "control" in s else None,
+            "control": s["control"]["sampled"],
             "ci95": s["after"]["ci95"],
         }
         for s in summaries
@@ -91,10 +112,10 @@ def table(summaries: Sequence[dict[str, Any]], machine: str) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for s in summaries:
-        gain, against = s["differences"]["after - before"], s["differences"].get("after - control")
+        gain, against = s["differences"]["after - before"], s["differences"]["after - control"]
         lines.append(
             f"| {s['method']} | {s['seed']} | {_pair(s['before'])} | {_pair(s['after'])} | "
-            f"{_pair(s['control']) if 'control' in s else '-'} | {_gain(gain)} | {_gain(against) if against else '-'} | "
+            f"{_pair(s['control'])} | {_gain(gain)} | {_gain(against)} | "
             f"{s['episodes']} | {s['format_valid']:.3f} | {s['seconds'] / 60:.1f} |"
         )
     lines += ["", "| method | seeds | mean RL - cloning | seeds above 2 standard errors |", "|---|---|---|---|"]

@@ -58,8 +58,8 @@ def gguf_folder() -> Path:
 
 def _without_quantization(model: PreTrainedModel) -> PreTrainedModel:
     """Return a copy that can be saved: transformers refuses a model that it has read from GGUF, expanded or not."""
-    fields = {key: value for key, value in model.config.to_dict().items() if key != "quantization_config"}
-    fields.pop("_name_or_path", None)
+    left_out = ("quantization_config", "_model_name_or_path")
+    fields = {key: value for key, value in model.config.to_dict().items() if key not in left_out}
     copy = type(model)(type(model.config).from_dict(fields)).float()
     copy.load_state_dict(model.state_dict())
     copy.generation_config = model.generation_config

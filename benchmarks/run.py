@@ -1,0 +1,67 @@
+"""The command `python -m benchmarks.run [rollout|update|memory|iteration] [--rounds N] [--out DIR]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tune_experiments.cli import EXIT_OK, guarded  # sets what Ray and the libraries read at their import
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+BENCHMARKS = {
+    "rollout": "response tokens per CPU second, against the bare engine",
+    "update": "training tokens per second, against plain PyTorch",
+    "memory": "memory of every process of a served run, against 8 GB",
+    "iteration": "where the time of one iteration goes",
+}
+"""Each is a module of this package with ``run(rounds=, small=)``, which returns a result and its table."""
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chosen benchmarks, one after the other; a missed target is shown, it is not an error."""
+    options = _parser().parse_args(arguments)
+    return guarded(lambda: _run(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    lines = [f"  {name:10s} {what}" for name, what in BENCHMARKS.items()]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.run",
+        description="\n".join(["Measure ratios against a limit of the same run; all by default.", *lines]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds of each benchmark (default 5)")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="folder of the JSON files (default benchmarks/results)"
+    )
+    parser.add_argument("--small", action="store_true", help="tiny sizes: shows that it works, measures nothing")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from arlarena_rllib.errors import ConfigError, nearest
+    from benchmarks.report import publish
+
+    for name in options.names:
+        if name not in BENCHMARKS:
+            raise ConfigError(
+                f"{name!r} is not a benchmark.{nearest(name, BENCHMARKS)} Allowed: {', '.join(BENCHMARKS)}."
+            )
+    if options.rounds < 1:
+        raise ConfigError(f"--rounds={options.rounds} must be at least 1")
+    for name in options.names or BENCHMARKS:
+        print(f"{name}: {BENCHMARKS[name]} ...", flush=True)
+        result, text = importlib.import_module(f"benchmarks.{name}").run(rounds=options.rounds, small=options.small)
+        publish({**result, "is_small": options.small}, text, options.out)
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

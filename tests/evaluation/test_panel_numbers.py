@@ -1,0 +1,55 @@
+"""Panel results against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from arlarena_rllib.evaluation import paired_difference, panel_episodes, summarise_panel
+from arlarena_rllib.trajectory import StopReason, Trajectory, Turn
+
+
+def _episode(task: int, member: int, *, success: bool, failed: bool = False) -> Trajectory:
+    turn = Turn([1], [2], [-0.1], [1], [0], "", "up", True, True, "s", 10.0 * success)
+    reason = StopReason.ENV_ERROR if failed else StopReason.SUCCESS if success else StopReason.MAX_TURNS
+    return Trajectory(str(task), task, member, turns=[turn], success=success, stop_reason=reason)
+
+
+def test_summary_takes_the_mean_over_draws_first_then_over_tasks() -> None:
+    episodes = [
+        *(_episode(0, m, success=s) for m, s in enumerate([True, True, False])),  # greedy, then two draws
+        *(_episode(1, m, success=s) for m, s in enumerate([False, True, True])),
+    ]
+    result = summarise_panel(episodes, n=2)
+    assert result.greedy == 0.5
+    assert result.task_sampled == [0.5, 1.0]
+    assert result.sampled == 0.75
+    # standard deviation of (0.5, 1.0) with n - 1 is 0.35355; over sqrt(2) tasks 0.25; times 1.95996
+    assert result.ci95 == pytest.approx(0.48999, abs=1e-4)
+    assert result.score == 7.5
+    assert (result.n, result.draws, result.failed) == (2, 2, 0)
+
+
+def test_failed_episodes_are_counted_and_left_out_not_taken_for_losses() -> None:
+    episodes = [_episode(0, 0, success=True), _episode(1, 0, success=False, failed=True)]
+    result = summarise_panel(episodes, n=2)
+    assert result.failed == 1
+    assert result.greedy == 1.0
+    assert math.isnan(result.task_greedy[1])
+
+
+def test_paired_difference_by_hand() -> None:
+    found = paired_difference([1.0, 0.5, 1.0, 0.0], [0.0, 0.5, 0.5, 0.0])
+    # differences 1, 0, 0.5, 0: mean 0.375, standard deviation 0.478714 (n - 1), error 0.239357
+    assert found["difference"] == pytest.approx(0.375)
+    assert found["standard_error"] == pytest.approx(0.239357, abs=1e-6)
+    assert found["z"] == pytest.approx(1.566699, abs=1e-6)
+    assert paired_difference([1.0, math.nan], [0.5, 1.0])["n"] == 1
+
+
+def test_one_greedy_episode_and_the_draws_per_task_with_distinct_seeds() -> None:
+    episodes = panel_episodes(["a", "b"], draws=3, seed=0)
+    assert [e.greedy for e in episodes] == [True, False, False, False] * 2
+    assert len({e.seed for e in episodes}) == 8
+    assert panel_episodes(["a", "b"], draws=3, seed=1)[0].seed != episodes[0].seed

@@ -1,0 +1,52 @@
+"""The recorded results are written from summaries, one row a run, failures shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tune_experiments.quickstart import page
+from tune_experiments.record import write_results
+
+
+def _summary(method: str, seed: int, after: float, z: float) -> dict:
+    def panel(value: float) -> dict:
+        return {"sampled": value, "greedy": value + 0.1, "n": 256, "ci95": 0.05, "draws": 4}
+
+    def difference(value: float) -> dict:
+        return {"difference": value, "standard_error": abs(value) / abs(z), "z": z, "n": 256}
+
+    return {
+        "method": method,
+        "seed": seed,
+        "before": panel(0.5),
+        "after": panel(after),
+        "control": panel(0.52),
+        "differences": {"after - before": difference(after - 0.5), "after - control": difference(after - 0.52)},
+        "episodes": 5000,
+        "format_valid": 0.99,
+        "iterations": 24,
+        "seconds": 600.0,
+        "engine": "vllm",
+        "panel_hash": "abc",
+        "commit": "0123456789abcdef",
+        "mlflow_tracking_uri": "sqlite:///x.db",
+    }
+
+
+def test_table_has_a_row_per_run_and_counts_the_seeds_that_hold(tmp_path: Path) -> None:
+    runs = [_summary("sampo", 0, 0.7, 8.0), _summary("sampo", 1, 0.45, -2.0), _summary("grpo", 0, 0.6, 4.0)]
+    write_results(runs, tmp_path, [])
+    text = (tmp_path / "quickstart.md").read_text()
+    assert "| sampo | 0 | 0.500 (0.600) | 0.700 (0.800) | 0.520 (0.620) | +0.200 +- 0.025 |" in text
+    assert "| sampo | 1 | 0.500 (0.600) | 0.450 (0.550) |" in text
+    assert "| sampo | 2 | +0.075 | 1 of 2 |" in text
+    assert "| grpo | 1 | +0.100 | 1 of 1 |" in text
+    assert json.loads((tmp_path / "quickstart.json").read_text())["runs"] == runs
+    assert (tmp_path / "quickstart.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_page_says_when_the_result_does_not_hold() -> None:
+    text = page(_summary("sampo", 1, 0.45, -2.0), Path("runs/x"))
+    assert "does NOT hold" in text
+    assert "holds" in page(_summary("sampo", 0, 0.7, 8.0), Path("runs/x"))
