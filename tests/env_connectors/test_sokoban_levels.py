@@ -7,9 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from env_connectors import EnvConfigError, PanelError, make_text_env
+from env_connectors.errors import EnvContractError
 from env_connectors.sokoban import generate
 from env_connectors.sokoban.levels import (
     LEVELS,
@@ -27,9 +29,9 @@ from env_connectors.task_panel import SPLITS
 
 _SPECS = list(LEVELS.values())
 _PANELS = {
-    "6x6-1": ((4390, 512, 512), "e1b0a5cdfbf81282"),
-    "6x6-2": ((3638, 512, 512), "e77610bca46dc481"),
-    "7x7-2": ((3947, 512, 512), "8a9a650800ed044d"),
+    "6x6-1": ((4162, 256, 384), "8830a0eb77dc05db"),
+    "6x6-2": ((3870, 256, 384), "45ab0e20fd3e5e61"),
+    "7x7-2": ((4320, 256, 384), "2320c2c43b557f38"),
     "10x10-4": ((37, 10, 10), "fe92198ceb6df59e"),
 }
 _MAKE_SMALL = ["--size", "6", "--boxes", "2", "--raw", "25", "--seed", "3", "--min-solution", "2"]
@@ -85,6 +87,46 @@ def test_held_out_boards_have_no_twin_in_another_split(spec: LevelSpec) -> None:
         for name in SPLITS
     ]
     assert sum(map(len, copies)) == len(set.union(*copies))
+
+
+@pytest.mark.parametrize("spec", _SPECS, ids=_by_name)
+def test_held_out_panels_hold_one_board_of_each_symmetry_class(spec: LevelSpec) -> None:
+    env = make_text_env(_env_id(spec))
+    for name in ("validation", "test"):
+        keys = [env.task(task_id).split_key for task_id in env.tasks().split(name)]
+        assert len(set(keys)) == len(keys)
+
+
+def test_plan_leads_to_success_from_wherever_the_player_stands() -> None:
+    env = make_text_env("arlarena/Sokoban-6x6-1-v0")
+    rng = np.random.default_rng(0)
+    deadlocked = 0
+    for task_id in env.tasks().train[:40]:
+        env.reset(options={"task_id": task_id})
+        for _ in range(3):
+            *_, terminated, _, info = env.step(str(rng.choice(env.admissible())))
+            if terminated:
+                break
+        plan = env.plan()
+        if info["success"]:
+            assert plan == []
+            continue
+        deadlocked += not plan
+        for thought, action in plan:
+            assert thought.startswith(("push ", "walk "))
+            *_, terminated, truncated, info = env.step(action)
+        if plan and not truncated:
+            assert terminated and info["success"]
+    assert deadlocked < 20
+
+
+def test_plan_of_an_environment_that_cannot_replan_says_so() -> None:
+    env = make_text_env("arlarena/Guess-v0")
+    env.reset(options={"task_id": env.tasks().train[0]})
+    assert [action for _, action in env.plan()] == env.gold_actions(env.tasks().train[0])
+    env.step("0")
+    with pytest.raises(EnvContractError, match=r"override plan\(\)"):
+        env.plan()
 
 
 @pytest.mark.parametrize(("spec", "count"), zip(_SPECS, (200, 100, 60, 20), strict=True), ids=lambda v: str(v)[:24])
