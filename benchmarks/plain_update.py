@@ -41,24 +41,36 @@ class PlainLoop:
         """Forward and backward passes of one update."""
         return sum(map(len, self._minibatches))
 
+    @torch.no_grad()
+    def warm_up(self) -> None:
+        """Run all micro-batches forward once: the learner's steps, too, come right after its scoring passes."""
+        for minibatch in self._minibatches:
+            for micro in minibatch:
+                self._logits(micro)
+
     def update(self) -> None:
         """Take one optimiser step per minibatch."""
         for minibatch in self._minibatches:
             self._optimizer.zero_grad(set_to_none=True)
             num_tokens = sum(int((micro["labels"] != IGNORED).sum()) for micro in minibatch)
             for micro in minibatch:
-                logits = self._lm(
-                    input_ids=micro["input_ids"],
-                    attention_mask=micro["attention_mask"],
-                    position_ids=micro["position_ids"],
-                    logits_to_keep=micro["labels"].shape[1] + 1,
-                    use_cache=False,
-                ).logits[:, :-1]
-                loss = cross_entropy(
-                    logits.float().flatten(0, 1), micro["labels"].flatten(), ignore_index=IGNORED, reduction="sum"
-                )
+                logits_N_V = self._logits(micro).flatten(0, 1).float()
+                labels_N = micro["labels"].flatten()
+                loss = cross_entropy(logits_N_V, labels_N, ignore_index=IGNORED, reduction="sum")
                 (loss / num_tokens).backward()
             self._optimizer.step()
+
+    def _logits(self, micro: MicroBatch) -> Tensor:
+        """Return the logits [B, K, V] of the K scored columns."""
+        output = self._lm(
+            input_ids=micro["input_ids"],
+            attention_mask=micro["attention_mask"],
+            position_ids=micro["position_ids"],
+            logits_to_keep=micro["labels"].shape[1] + 1,
+            use_cache=False,
+        )
+        logits: Tensor = output.logits[:, :-1]
+        return logits
 
 
 def pack_minibatches(batch: TokenBatch, token_budget: int) -> list[list[MicroBatch]]:

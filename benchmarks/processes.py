@@ -71,14 +71,15 @@ class CpuWindow:
 
     def __enter__(self) -> CpuWindow:
         self._begun = {process.pid: cpu_seconds(process) for process in self._members()}
-        self._start = time.perf_counter()
+        self._start, self._own_start = time.perf_counter(), time.process_time()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.wall_s = time.perf_counter() - self._start
+        own_s = time.process_time() - self._own_start  # before the look around, which costs CPU itself
         for process in self._members():
-            used = cpu_seconds(process) - self._begun.get(process.pid, 0.0)
             role = role_of(process)
+            used = own_s if role == DRIVER else cpu_seconds(process) - self._begun.get(process.pid, 0.0)
             self.by_role[role] = self.by_role.get(role, 0.0) + max(0.0, used)
 
     @property

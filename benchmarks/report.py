@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import busy_warning, machine_facts
+from benchmarks.machine import busy_warning
 
 BAR_WIDTH = 40
 
@@ -33,7 +33,7 @@ def bars(parts: Mapping[str, float], *, unit: str) -> str:
     lines = []
     for name, value in parts.items():
         share = value / total
-        bar = "#" * max(1 if value > 0 else 0, round(BAR_WIDTH * share))
+        bar = "#" * round(BAR_WIDTH * share)
         lines.append(f"  {name:{name_width}s} |{bar:{BAR_WIDTH}s}| {_cell(value)} {unit} ({share:.0%})")
     return "\n".join(lines)
 
@@ -49,9 +49,8 @@ def figure(name: str, value: float, *, target: float, at_least: bool) -> dict[st
     }
 
 
-def publish(result: dict[str, Any], text: str, folder: Path) -> Path:
-    """Print ``text`` under a headline and write ``result`` with the machine's facts to ``folder``; return the file."""
-    facts = machine_facts()
+def publish(result: dict[str, Any], text: str, folder: Path, facts: dict[str, Any]) -> Path:
+    """Print ``text`` under a headline and write ``result`` with ``facts`` of the machine to ``folder``; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result['benchmark']}.json"
     path.write_text(json.dumps({**result, "machine": facts}, indent=1) + "\n")

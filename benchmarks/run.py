@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     from arlarena_rllib.errors import ConfigError, nearest
+    from benchmarks.machine import machine_facts
     from benchmarks.report import publish
 
     for name in options.names:
@@ -56,11 +58,24 @@ def _run(options: argparse.Namespace) -> int:
             )
     if options.rounds < 1:
         raise ConfigError(f"--rounds={options.rounds} must be at least 1")
-    for name in options.names or BENCHMARKS:
-        print(f"{name}: {BENCHMARKS[name]} ...", flush=True)
-        result, text = importlib.import_module(f"benchmarks.{name}").run(rounds=options.rounds, small=options.small)
-        publish({**result, "is_small": options.small}, text, options.out)
+    names = options.names or list(BENCHMARKS)
+    if len(names) > 1:
+        return _each_in_its_own_process(names, options)
+    (name,) = names
+    print(f"{name}: {BENCHMARKS[name]} ...", flush=True)
+    facts = machine_facts()
+    result, text = importlib.import_module(f"benchmarks.{name}").run(rounds=options.rounds, small=options.small)
+    publish({**result, "is_small": options.small}, text, options.out, facts)
     return EXIT_OK
+
+
+def _each_in_its_own_process(names: Sequence[str], options: argparse.Namespace) -> int:
+    """Run the benchmarks one after the other, so that none finds what another has imported or left running."""
+    codes = []
+    for name in names:
+        command = [sys.executable, "-m", "benchmarks.run", name, f"--rounds={options.rounds}", f"--out={options.out}"]
+        codes.append(subprocess.run(command + ["--small"] * options.small, check=False).returncode)
+    return next((code for code in codes if code != EXIT_OK), EXIT_OK)
 
 
 if __name__ == "__main__":

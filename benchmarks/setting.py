@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,24 +28,22 @@ def cloned_start(run: RunConfig, folder: Path) -> Start:
 
 @contextmanager
 def own_cluster(num_cpus: int) -> Iterator[None]:
-    """Start a local Ray cluster with Serve, and end both afterwards; processes are counted below this one.
+    """Start a local Ray cluster with Serve, and end it afterwards; processes are counted below this one.
 
     Raises:
         ConfigError: the environment points to a cluster that runs already.
     """
     import ray
-    from ray import serve
 
     from tune_experiments.train import start_cluster
 
     refuse_foreign_cluster()
     try:
         start_cluster(num_cpus)
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
         yield
     finally:
-        if ray.is_initialized():
-            serve.shutdown()
-            ray.shutdown()
+        ray.shutdown()
 
 
 def refuse_foreign_cluster() -> None:

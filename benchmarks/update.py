@@ -38,7 +38,7 @@ class TimedLearner:
     """A real LearnerGroup without remote learners, with clocks around its scoring passes and its minibatch steps."""
 
     def __init__(self, config: ARLArenaConfig, batch: TokenBatch) -> None:
-        spaces = (gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(1))
+        spaces: tuple[gymnasium.Space, gymnasium.Space] = (gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(1))
         spec = config.get_multi_rl_module_spec(spaces={INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces})
         self._group = config.build_learner_group(rl_module_spec=spec)
         self._batch = batch
@@ -77,6 +77,7 @@ def measure(model: Path, *, rounds: int, size: UpdateSize) -> tuple[dict[str, An
     for number in range(rounds + 1):
         clock = Stopwatch()
         parts = learner.update()
+        plain.warm_up()
         with clock.running():
             plain.update()
         parts[PLAIN] = clock.take()

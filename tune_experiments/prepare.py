@@ -22,6 +22,8 @@ from env_connectors.prompting import PastTurn, PromptConfig, render_prompt
 from tune_experiments.run_config import RunConfig
 
 Progress = Callable[[int, float, float], None]
+WARM_START_FACTS = "warm_start.json"
+"""Written last beside the cloned model: what it was cloned from."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def warm_start(run: RunConfig, base: Path, folder: Path, progress: Progress | No
         "final_loss": report.losses[-1] if report.losses else None,
         "cpu_seconds": report.cpu_seconds,
     }
-    (path / "warm_start.json").write_text(json.dumps(facts, indent=1))
+    (path / WARM_START_FACTS).write_text(json.dumps(facts, indent=1))
     return Start(path, batch, report)
 
 
@@ -124,7 +126,9 @@ def _corpus(run: RunConfig) -> list[str]:
             )
             texts += [*(message.text for message in messages), render_reply(thought, action)]
             history.append(PastTurn(info["brief"], action))
-            observation, _, _, _, info = env.step(action)
+            observation, _, terminated, truncated, info = env.step(action)
+            if terminated or truncated:  # max_turns may be less than the gold actions of a long task
+                break
     return texts
 
 

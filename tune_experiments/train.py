@@ -24,16 +24,24 @@ from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.errors import ArenaError, CheckpointError, ConfigError
 from arlarena_rllib.evaluation import PanelResult, paired_difference
 from arlarena_rllib.models.export import export_policy
-from arlarena_rllib.models.load import load_causal_lm
+from arlarena_rllib.models.load import check_model_dir, load_causal_lm
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from tune_experiments.plots import learning_curve, read_results
 from tune_experiments.prepare import Start, base_model, warm_start
 from tune_experiments.progress import ProgressDisplay
+from tune_experiments.resume import (
+    RESOLVED_CONFIG,
+    TRIALS,
+    can_restore,
+    check_unchanged,
+    finished_start,
+    restored_tuner,
+    resumable_base,
+)
 from tune_experiments.run_config import RunConfig
 from tune_experiments.tracking import MLflowTracker
-
-TRIALS = "trials"
+from tune_experiments.trial_errors import last_line
 
 
 @dataclass
@@ -79,16 +87,18 @@ def train(
     _check_early(run)
     _claim(folder, resume, progress)
     progress.phase("build model")
-    base = folder / "base" if resume and run.model.path is None else base_model(run, folder)
+    base = resumable_base(run, folder) if resume else base_model(run, folder)
     start = _start(run, base, folder, resume, progress)
     config = run.algorithm(start.path)
     config.validate()
+    resolved = json.loads(json.dumps({**config.resolved(), **run.resolved()}, default=str))
+    if resume:
+        check_unchanged(folder, resolved)
     panel_hash = bare_text_env(config.env, config.env_config).tasks().panel_hash
     progress.message(f"panel {panel_hash} | run folder {folder}")
     start_cluster(run.run.num_cpus)
     _check_resources(config)
-    resolved = {**config.resolved(), **run.resolved()}
-    (folder / "config.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(resolved, default=str)), sort_keys=False))
+    (folder / RESOLVED_CONFIG).write_text(yaml.safe_dump(resolved, sort_keys=False))
     tracker = MLflowTracker(
         run.run.experiment,
         run_name=run.run.name,
@@ -117,9 +127,13 @@ def train(
 def _tuner(
     run: RunConfig, config: Any, folder: Path, callbacks: list[Callback], stop: StopRequest, resume: bool
 ) -> tune.Tuner:
-    path, flag = str(folder / TRIALS), stop.flag_file(folder)
-    if resume and tune.Tuner.can_restore(path):
-        return tune.Tuner.restore(path, trainable=ARLArena, resume_unfinished=True, resume_errored=True)
+    # A killed run continues from the newest checkpoint that Tune's own notes name, so they are kept up to date; what
+    # a failed trial said is told once, by `_outcome`.
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
+    os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")
+    limit = stop.limit_file(folder, run.run.iterations)
+    if resume and can_restore(folder / TRIALS):
+        return restored_tuner(folder / TRIALS, ARLArena, callbacks, run.run.iterations)
     return tune.Tuner(
         ARLArena,
         param_space=config,
@@ -127,7 +141,7 @@ def _tuner(
         run_config=tune.RunConfig(
             name=TRIALS,
             storage_path=str(folder),
-            stop=StopAfter(run.run.iterations, flag),
+            stop=StopAfter(limit),
             callbacks=callbacks,
             verbose=0,
             checkpoint_config=tune.CheckpointConfig(
@@ -152,7 +166,7 @@ def _outcome(
     """Return what the trial left, its policy exported; raise the trial's error if it failed."""
     if result.error is not None:
         tracker.finish("FAILED")
-        raise ArenaError(f"the trial in {folder} failed: {result.error}")
+        raise ArenaError(f"the trial failed: {last_line(str(result.error))} (all of it: {result.path}/error.txt)")
     if result.checkpoint is None:
         tracker.finish("FAILED")
         raise CheckpointError(f"the trial in {folder} ended without a checkpoint")
@@ -208,6 +222,8 @@ def _check_early(run: RunConfig) -> None:
     if run.run.iterations < 1:
         raise ConfigError(f"run.iterations={run.run.iterations} must be at least 1")
     run.algorithm("").check_settings()
+    if run.model.path is not None:
+        check_model_dir(run.model.path)
 
 
 def _claim(folder: Path, resume: bool, progress: ProgressDisplay) -> None:
@@ -224,13 +240,12 @@ def _claim(folder: Path, resume: bool, progress: ProgressDisplay) -> None:
 
 
 def _start(run: RunConfig, base: Path, folder: Path, resume: bool, progress: ProgressDisplay) -> Start:
-    path = folder / "start"
-    if resume and path.is_dir():
-        return Start(path, None, None)
+    if resume and (start := finished_start(folder)) is not None:
+        return Start(start, None, None)
     if run.warm_start.source == "rft":
         start_cluster(run.run.num_cpus)
-    cloning = run.warm_start.cloning
-    progress.phase("cloning", total=cloning.steps)
+    if run.warm_start.source != "none":
+        progress.phase("cloning", total=run.warm_start.cloning.steps)
     return warm_start(run, base, folder, lambda step, done, loss: progress.advance(step, loss=loss))
 
 
@@ -263,15 +278,14 @@ def _check_resources(config: Any) -> None:
 
 
 class StopAfter(Stopper):
-    """Ends the trial after ``iterations``, or after the current one when the flag file exists."""
+    """Ends the trial after the number of iterations in ``file``; Tune restores a stopper as it was, but not the file."""
 
-    def __init__(self, iterations: int, flag: Path) -> None:
-        self._iterations = iterations
-        self._flag = flag
+    def __init__(self, file: Path) -> None:
+        self._file = file
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Say whether this trial has done enough."""
-        return result["training_iteration"] >= self._iterations or self._flag.exists()
+        return result["training_iteration"] >= int(self._file.read_text())
 
     def stop_all(self) -> bool:
         """Never end the experiment as a whole; the trial ends with its checkpoint."""
@@ -279,23 +293,23 @@ class StopAfter(Stopper):
 
 
 class StopRequest:
-    """Set by the first Ctrl-C or SIGTERM; the trial reads it through a file, so that it survives a restore."""
+    """Set by the first Ctrl-C or SIGTERM; the stopper reads it through a file."""
 
     def __init__(self) -> None:
         self.requested = False
         self._file: Path | None = None
 
-    def flag_file(self, folder: Path) -> Path:
-        """Return the file that tells the stopper to end; a stale one is removed."""
-        self._file = folder / "stop_requested"
-        self._file.unlink(missing_ok=True)
+    def limit_file(self, folder: Path, iterations: int) -> Path:
+        """Return the file that tells the stopper when to end."""
+        self._file = folder / "stop_after"
+        self._file.write_text("0" if self.requested else str(iterations))
         return self._file
 
     def request(self) -> None:
         """Ask for the end after this iteration."""
         self.requested = True
         if self._file is not None:
-            self._file.touch()
+            self._file.write_text("0")
 
 
 @contextmanager

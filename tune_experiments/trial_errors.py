@@ -20,5 +20,10 @@ def error_text(trial: Any) -> str:
 
 def error_summary(trial: Any) -> str:
     """Return the last line of the last failure, e.g. ``RuntimeError: ...``."""
-    lines = [line for line in error_text(trial).splitlines() if line.strip()]
+    return last_line(error_text(trial))
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a traceback, which says what happened."""
+    lines = [line for line in _COLOURS.sub("", text).splitlines() if line.strip()]
     return lines[-1].strip() if lines else NO_TEXT

@@ -1,0 +1,70 @@
+"""The benchmark command: what it writes, and what it refuses. No test looks at a speed."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import bars, figure, headline, table
+from benchmarks.run import main
+
+
+def test_update_benchmark_writes_ratios_settings_and_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["update", "--small", "--rounds", "1", "--out", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "update.json").read_text())
+    assert result["figure"].keys() == {"name", "value", "target", "better", "meets_target"}
+    assert result["figure"]["value"] == result["ratio_cpu"]
+    assert result["tokens_per_cpu_s"].keys() == {
+        "minibatch steps",
+        "scoring passes",
+        "whole update",
+        "plain PyTorch",
+        "scoring without reference",
+    }
+    assert all(math.isfinite(v) and v > 0 for v in result["tokens_per_wall_s"].values())
+    assert len(result["rounds"]) == len(result["ratio_wall_of_rounds"]) == 1
+    assert result["settings"]["rows"] > 0 and result["settings"]["micro_batches"] >= result["settings"]["minibatches"]
+    assert {"cores", "cpu_model", "versions", "commit", "busy_before_percent"} <= result["machine"].keys()
+    assert result["is_small"]
+    assert "minibatch steps : plain PyTorch" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["updat"], "'updat' is not a benchmark. Nearest: 'update'."),
+        (["update", "--rounds", "0"], "--rounds=0 must be at least 1"),
+    ],
+)
+def test_run_with_a_wrong_argument_names_it(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_benchmark_refuses_a_cluster_that_runs_already(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert main(["memory"]) == 2
+    assert "Unset RAY_ADDRESS" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "verdict"), [(0.9, True, "meets"), (0.8, True, "MISSES"), (0.8, False, "meets")]
+)
+def test_headline_says_on_which_side_of_the_target_a_figure_is(value: float, at_least: bool, verdict: str) -> None:
+    result = {"benchmark": "b", "figure": figure("ratio", value, target=0.85, at_least=at_least)}
+    assert verdict in headline(result)
+
+
+def test_tables_and_bars_align() -> None:
+    lines = table(["name", "value"], [["a", 1.0], ["longer", 12345.6]]).splitlines()
+    assert [line.split() for line in lines[2:]] == [["a", "1"], ["longer", "12346"]]
+    assert bars({"half": 1.0, "other": 1.0}, unit="s").count("#" * 20 + " ") == 2
