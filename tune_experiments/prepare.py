@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from arlarena_rllib.models import build_policy, load_causal_lm
 from arlarena_rllib.models.export import save_policy
 from arlarena_rllib.models.load import check_model_dir
@@ -99,9 +101,14 @@ def demonstration_groups(run: RunConfig, base: Path) -> list[TrajectoryGroup]:
 
 
 def start_tasks(run: RunConfig) -> list[str]:
-    """Return the training tasks that are demonstrated."""
+    """Return the training tasks that are demonstrated.
+
+    They come from another walk through the training panel than RL's, so that RL does not begin with the very tasks
+    that the clone knows by heart.
+    """
     panel = _env(run).tasks()
-    tasks, _ = panel.draw("train", 0, min(run.warm_start.num_tasks, len(panel.train)), run.seed)
+    seed = int(np.random.SeedSequence([run.seed, 0x64656D]).generate_state(1)[0])
+    tasks, _ = panel.draw("train", 0, min(run.warm_start.num_tasks, len(panel.train)), seed)
     return tasks
 
 
