@@ -13,6 +13,7 @@ from pathlib import Path
 from tune_experiments.cli import EXIT_OK, guarded  # sets what Ray and the libraries read at their import
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's processes and the limit get the same priority.
 
 BENCHMARKS = {
     "rollout": "response tokens per CPU second, against the bare engine",
