@@ -77,6 +77,7 @@ def _round(played: Played, rollout: CpuWindow, limit: CpuWindow) -> dict[str, An
         "tokens": played.num_tokens,
         "requests": len(played.generations),
         "prompt_tokens": sum(len(g.prompt_ids) for g in played.generations),
+        "work_sha256": played.digest(),
         "rollout": {"wall_s": rollout.wall_s, "cpu_s": rollout.cpu_s, "cpu_s_by_role": by_role},
         "bare": {
             "wall_s": limit.wall_s,

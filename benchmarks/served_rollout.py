@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
 from collections.abc import Iterable
@@ -34,6 +36,11 @@ class Played:
     def num_tokens(self) -> int:
         """Response tokens."""
         return sum(generation.num_tokens for generation in self.generations)
+
+    def digest(self) -> str:
+        """Return a hash of all prompts and reply lengths: the work that the limit repeats."""
+        work = [(g.prompt_ids, g.num_tokens) for g in self.generations]
+        return hashlib.sha256(json.dumps(work).encode()).hexdigest()
 
 
 class ServedRollout:

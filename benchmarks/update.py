@@ -102,15 +102,12 @@ def _result(
     }
     speed = {name: {unit: tokens / value for unit, value in times.items()} for name, times in seconds.items()}
     ratios = {unit: speed[STEPS][unit] / speed[PLAIN][unit] for unit in ("wall_s", "cpu_s")}
-    ratios_of_rounds = [r[PLAIN]["wall_s"] / r[STEPS]["wall_s"] for r in rounds]
-    old = seconds["scoring without reference"]["wall_s"]
+    cpu = {name: times["cpu_s"] for name, times in seconds.items()}
     parts = {
-        "minibatch steps": seconds[STEPS]["wall_s"],
-        "old log-probs": old,
-        "reference log-probs": max(0.0, seconds[SCORING]["wall_s"] - old),
-        "rest of the update": max(
-            0.0, seconds[WHOLE]["wall_s"] - seconds[STEPS]["wall_s"] - seconds[SCORING]["wall_s"]
-        ),
+        "minibatch steps": cpu[STEPS],
+        "old log-probs": cpu["scoring without reference"],
+        "reference log-probs": max(0.0, cpu[SCORING] - cpu["scoring without reference"]),
+        "rest of the update": max(0.0, cpu[WHOLE] - cpu[STEPS] - cpu[SCORING]),
     }
     result = {
         "benchmark": "update",
@@ -119,13 +116,11 @@ def _result(
         ),
         "ratio_wall": ratios["wall_s"],
         "ratio_cpu": ratios["cpu_s"],
-        "ratio_wall_of_rounds": ratios_of_rounds,
+        "ratio_cpu_of_rounds": [r[PLAIN]["cpu_s"] / r[STEPS]["cpu_s"] for r in rounds],
         "tokens_per_wall_s": {name: values["wall_s"] for name, values in speed.items()},
         "tokens_per_cpu_s": {name: values["cpu_s"] for name, values in speed.items()},
-        "seconds_of_one_update": parts,
-        "extra_passes_share": {
-            name: parts[name] / seconds[STEPS]["wall_s"] for name in ("old log-probs", "reference log-probs")
-        },
+        "cpu_s_of_one_update": parts,
+        "extra_passes_per_step": {name: parts[name] / cpu[STEPS] for name in ("old log-probs", "reference log-probs")},
         "rounds": rounds,
         "settings": {
             "groups": size.groups,
@@ -152,7 +147,9 @@ def _text(result: dict[str, Any], speed: dict[str, dict[str, float]], parts: dic
             [[name, speed[name]["wall_s"], speed[name]["cpu_s"]] for name in (PLAIN, STEPS, WHOLE)]
             + [[f"{STEPS} : {PLAIN}", result["ratio_wall"], result["ratio_cpu"]]],
         ),
-        "  one update of the learner:",
+        "  CPU of one update of the learner:",
         bars(parts, unit="s"),
+        "  beside the steps: "
+        + ", ".join(f"{name} + {share:.0%}" for name, share in result["extra_passes_per_step"].items()),
     ]
     return "\n".join(lines)

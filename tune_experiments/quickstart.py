@@ -78,8 +78,6 @@ def quickstart(config: str, overrides: Sequence[str], *, with_control: bool = Tr
         outcome.results,
         method=spec.method,
         panel_hash=outcome.panel_hash,
-        start=None,
-        control=reports["control"].sampled if with_control else None,
     )
     for artifact in (path, curve):
         outcome.tracker.log_artifact(artifact, trial_id=outcome.trial_id)

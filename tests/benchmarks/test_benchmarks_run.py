@@ -27,7 +27,7 @@ def test_update_benchmark_writes_ratios_settings_and_machine(
         "scoring without reference",
     }
     assert all(math.isfinite(v) and v > 0 for v in result["tokens_per_wall_s"].values())
-    assert len(result["rounds"]) == len(result["ratio_wall_of_rounds"]) == 1
+    assert len(result["rounds"]) == len(result["ratio_cpu_of_rounds"]) == 1
     assert result["settings"]["rows"] > 0 and result["settings"]["micro_batches"] >= result["settings"]["minibatches"]
     assert {"cores", "cpu_model", "versions", "commit", "busy_before_percent"} <= result["machine"].keys()
     assert result["is_small"]
