@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -98,7 +99,9 @@ def _train(options: argparse.Namespace) -> int:
     print(f"\nresults: {outcome.folder}\npolicy:  {outcome.final}\nMLflow:  {outcome.tracker.tracking_uri} "
           f"run {outcome.mlflow_run_id}")  # fmt: skip
     if outcome.interrupted:
-        print(f"stopped early; continue with: arlarena train {options.config} {' '.join(options.overrides)} --resume")
+        print(
+            f"stopped early; continue with: arlarena train {shlex.join([options.config, *options.overrides])} --resume"
+        )
         return EXIT_INTERRUPTED
     return EXIT_OK
 
