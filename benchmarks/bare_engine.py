@@ -121,11 +121,8 @@ async def _answer_commands(connection: Connection, spec: EngineSpec, temperature
                 await llm.reset_prefix_cache()
                 connection.send("reset")
                 continue
-            counts = await asyncio.gather(
-                *(_decode(llm, str(number + i), prompt, n, temperature) for i, (prompt, n) in enumerate(argument))
-            )
+            connection.send(await _decode_all(llm, argument, number, temperature))
             number += len(argument)
-            connection.send(sum(counts))
     except EOFError:
         return
     finally:
@@ -152,20 +149,33 @@ def _start(spec: EngineSpec) -> Any:
     return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
 
 
-async def _decode(llm: Any, request_id: str, prompt_ids: list[int], num_tokens: int, temperature: float) -> int:
-    from vllm import SamplingParams
-    from vllm.inputs.engine import tokens_input
-    from vllm.sampling_params import RequestOutputKind
-
-    parameters = SamplingParams(
-        temperature=temperature,
-        max_tokens=num_tokens,
-        ignore_eos=True,
-        logprobs=0,
-        flat_logprobs=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-        skip_clone=True,
-    )
-    (output,) = [output async for output in llm.generate(tokens_input(prompt_ids), parameters, request_id)]
+async def _decode(llm: Any, request_id: str, prompt: Any, parameters: Any) -> int:
+    (output,) = [output async for output in llm.generate(prompt, parameters, request_id)]
     return len(output.outputs[0].token_ids)
+
+
+async def _decode_all(llm: Any, work: list[tuple[list[int], int]], first: int, temperature: float) -> int:
+    """Return the number of tokens; one set of parameters serves all replies of the same length."""
+    from vllm.inputs.engine import tokens_input
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    parameters = {
+        num_tokens: SamplingParams(
+            temperature=temperature,
+            max_tokens=num_tokens,
+            ignore_eos=True,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            skip_clone=True,
+        )
+        for num_tokens in {num_tokens for _, num_tokens in work}
+    }
+    counts = await asyncio.gather(
+        *(
+            _decode(llm, str(first + i), tokens_input(prompt), parameters[num_tokens])
+            for i, (prompt, num_tokens) in enumerate(work)
+        )
+    )
+    return sum(counts)

@@ -42,10 +42,11 @@ def check_unchanged(folder: Path, resolved: Mapping[str, Any]) -> None:
         return
     before = yaml.safe_load(file.read_text())
     changed = [
-        f"{section}.{key}={value!r} was {before.get(section, {}).get(key)!r}"
-        for section, values in resolved.items()
-        for key, value in values.items()
-        if before.get(section, {}).get(key) != value and not (section == "run" and key in MAY_CHANGE)
+        f"{section}.{key}={now!r} was {then!r}"
+        for section in {**before, **resolved}
+        for key in {**before.get(section, {}), **resolved.get(section, {})}
+        if (now := resolved.get(section, {}).get(key)) != (then := before.get(section, {}).get(key))
+        and not (section == "run" and key in MAY_CHANGE)
     ]
     if changed:
         raise ConfigError(

@@ -84,9 +84,12 @@ class RunConfig:
         """Seed of everything: tasks, start, sampling, shuffling."""
         return int(self.sections.get("debugging", {}).get("seed", 0))
 
-    def resolved(self) -> dict[str, Any]:
-        """Return all sections of this file's own, JSON-able."""
-        return {key: dataclasses.asdict(getattr(self, key)) for key in ("run", "model", "warm_start")}
+    def resolved(self, config: ARLArenaConfig) -> dict[str, Any]:
+        """Return every setting that decides the run, by section: this file's own, ``config``'s, and all that was given."""
+        sections = {**config.resolved(), **{key: dataclasses.asdict(getattr(self, key)) for key in _OWN_SECTIONS}}
+        for section, given in self.sections.items():
+            sections[section] = {**given, **sections.get(section, {})}
+        return sections
 
 
 _OWN_SECTIONS = {"run": RunSettings, "model": ModelSettings, "warm_start": WarmStartSettings}

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import psutil
 import ray
 import yaml
 from ray import serve, tune
-from ray.tune import Callback, Stopper
+from ray.tune import Callback
 
 from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.errors import ArenaError, CheckpointError, ConfigError
@@ -27,6 +20,7 @@ from arlarena_rllib.models.export import export_policy
 from arlarena_rllib.models.load import check_model_dir, load_causal_lm
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
+from tune_experiments.cpu_meter import CpuMeter
 from tune_experiments.plots import learning_curve, read_results
 from tune_experiments.prepare import Start, base_model, warm_start
 from tune_experiments.progress import ProgressDisplay
@@ -40,6 +34,7 @@ from tune_experiments.resume import (
     resumable_base,
 )
 from tune_experiments.run_config import RunConfig
+from tune_experiments.stopping import StopAfter, StopRequest, graceful_stop
 from tune_experiments.tracking import MLflowTracker
 from tune_experiments.trial_errors import last_line
 
@@ -91,7 +86,7 @@ def train(
     start = _start(run, base, folder, resume, progress)
     config = run.algorithm(start.path)
     config.validate()
-    resolved = json.loads(json.dumps({**config.resolved(), **run.resolved()}, default=str))
+    resolved = json.loads(json.dumps(run.resolved(config), default=str))
     if resume:
         check_unchanged(folder, resolved)
     panel_hash = bare_text_env(config.env, config.env_config).tasks().panel_hash
@@ -116,7 +111,7 @@ def train(
     progress.phase("start engine and training")
     with graceful_stop() as stop:
         grid = _tuner(run, config, folder, [tracker, progress, meter], stop, resume).fit()
-    outcome = _outcome(folder, start, grid[0], tracker, meter, stop.requested, panel_hash)
+    outcome = _outcome(run, folder, start, grid[0], tracker, meter, stop.requested, panel_hash)
     if report and run.run.report_num_tasks and not outcome.interrupted:
         _report(run, outcome, progress)
     curve = learning_curve(folder / "learning_curve.png", outcome.results, method=config.method, panel_hash=panel_hash)
@@ -155,12 +150,13 @@ def _tuner(
 
 
 def _outcome(
+    run: RunConfig,
     folder: Path,
     start: Start,
     result: Any,
     tracker: MLflowTracker,
     meter: CpuMeter,
-    interrupted: bool,
+    stop_requested: bool,
     panel_hash: str,
 ) -> TrainOutcome:
     """Return what the trial left, its policy exported; raise the trial's error if it failed."""
@@ -170,11 +166,16 @@ def _outcome(
     if result.checkpoint is None:
         tracker.finish("FAILED")
         raise CheckpointError(f"the trial in {folder} ended without a checkpoint")
+    results = read_results(result.path)
+    interrupted = stop_requested and len(results) < run.run.iterations
+    if interrupted:
+        tracker.end_run(result.metrics["trial_id"], "KILLED")
+        tracker.finish("KILLED")
     return TrainOutcome(
         folder=folder,
         start=start,
         final=export_policy(result.checkpoint.path, start.path, folder / "final"),
-        results=read_results(result.path),
+        results=results,
         panel_hash=panel_hash,
         tracker=tracker,
         trial_id=result.metrics["trial_id"],
@@ -272,98 +273,3 @@ def _check_resources(config: Any) -> None:
             f"the run needs {trial + engine:g} CPUs (trial {trial:g} + engine {engine:g}) and the cluster has "
             f"{available:g}. Raise run.num_cpus or lower num_cpus_per_env_runner, num_cpus_per_replica."
         )
-
-
-# --- stopping -----------------------------------------------------------------------------------------------------
-
-
-class StopAfter(Stopper):
-    """Ends the trial after the number of iterations in ``file``; Tune restores a stopper as it was, but not the file."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Say whether this trial has done enough."""
-        return result["training_iteration"] >= int(self._file.read_text())
-
-    def stop_all(self) -> bool:
-        """Never end the experiment as a whole; the trial ends with its checkpoint."""
-        return False
-
-
-class StopRequest:
-    """Set by the first Ctrl-C or SIGTERM; the stopper reads it through a file."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        self._file: Path | None = None
-
-    def limit_file(self, folder: Path, iterations: int) -> Path:
-        """Return the file that tells the stopper when to end."""
-        self._file = folder / "stop_after"
-        self._file.write_text("0" if self.requested else str(iterations))
-        return self._file
-
-    def request(self) -> None:
-        """Ask for the end after this iteration."""
-        self.requested = True
-        if self._file is not None:
-            self._file.write_text("0")
-
-
-@contextmanager
-def graceful_stop() -> Iterator[StopRequest]:
-    """First Ctrl-C or SIGTERM: end after this iteration with a checkpoint; second: end at once."""
-    stop = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stop.requested:
-            raise KeyboardInterrupt
-        print("\nstopping after this iteration, with a checkpoint (again to stop at once)", flush=True)
-        stop.request()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-class CpuMeter(Callback):
-    """CPU seconds of all processes of the run during training; start-up is left out."""
-
-    def __init__(self) -> None:
-        self._readings: list[tuple[int, float]] = []
-
-    def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
-        """Take a reading after each iteration."""
-        self._readings.append((int(result["training_iteration"]), tree_cpu_seconds()))
-
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU time of all iterations; that of the first, which includes the start, is taken as the others' mean."""
-        if len(self._readings) < 2:
-            return math.nan
-        (first, begun), (last, ended) = self._readings[0], self._readings[-1]
-        return (ended - begun) * last / (last - first)
-
-
-def tree_cpu_seconds() -> float:
-    """Return user and system CPU seconds of this process and all its descendants that are alive."""
-    me = psutil.Process()
-    total = 0.0
-    for process in [me, *me.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-    return total

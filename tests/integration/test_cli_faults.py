@@ -187,8 +187,8 @@ def _steps(storage: Path, run: Any, metric: str) -> list[int]:
 
 
 def test_ctrl_c_ends_after_the_iteration_with_a_checkpoint(chain: dict[str, Any]) -> None:
-    code, _, _, running = chain["runs"][0]
-    assert code == 130, running.text
+    code, _, status, running = chain["runs"][0]
+    assert (code, status) == (130, "KILLED"), running.text
     assert "stopping after this iteration, with a checkpoint" in running.text
     assert "--resume" in running.lines[-1]
     assert "Traceback" not in running.text
@@ -198,8 +198,8 @@ def test_ctrl_c_ends_after_the_iteration_with_a_checkpoint(chain: dict[str, Any]
 
 
 def test_sigint_to_the_driver_alone_does_the_same(chain: dict[str, Any]) -> None:
-    code, _, _, running = chain["runs"][1]
-    assert code == 130, running.text
+    code, _, status, running = chain["runs"][1]
+    assert (code, status) == (130, "KILLED"), running.text
     assert "Traceback" not in running.text
     assert len(chain["logged"][0]) < len(chain["logged"][1]) < 20
     assert chain["runs"][2][3].iterations[0] == chain["logged"][1][-1] + 1
