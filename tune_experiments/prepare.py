@@ -6,15 +6,16 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from arlarena_rllib.errors import RolloutError
 from arlarena_rllib.models import build_policy, load_causal_lm
 from arlarena_rllib.models.export import save_policy
 from arlarena_rllib.models.load import check_model_dir
 from arlarena_rllib.rollout.codec import TextCodec
-from arlarena_rllib.rollout.envs import bare_text_env
+from arlarena_rllib.rollout.envs import bare_text_env, env_faults
 from arlarena_rllib.rollout.session import PlaySession
 from arlarena_rllib.trajectory import TokenBatch, TrajectoryGroup, build_token_batch
 from arlarena_rllib.warmstart import behaviour_cloning, demonstrations, keep_successes
@@ -22,6 +23,9 @@ from arlarena_rllib.warmstart.cloning import CloningConfig, CloningReport
 from env_connectors.parsing import render_reply
 from env_connectors.prompting import PastTurn, PromptConfig, render_prompt
 from tune_experiments.run_config import RunConfig
+
+if TYPE_CHECKING:
+    from env_connectors import TextEnv
 
 Progress = Callable[[int, float, float], None]
 WARM_START_FACTS = "warm_start.json"
@@ -91,8 +95,6 @@ def demonstration_groups(run: RunConfig, base: Path) -> list[TrajectoryGroup]:
     with PlaySession(config) as session:
         groups = keep_successes(session.play(session.sampled_episodes(tasks, draws=run.warm_start.draws)))
     if not groups:
-        from arlarena_rllib.errors import RolloutError
-
         raise RolloutError(
             f"warm_start.source='rft': none of {len(tasks)} x {run.warm_start.draws} episodes of the model at "
             f"{str(base)!r} succeeded, so there is nothing to clone. Start from a better model or use source: gold."
@@ -121,24 +123,31 @@ def _corpus(run: RunConfig) -> list[str]:
     )
     texts: list[str] = []
     for task in env.tasks().train[: run.model.corpus_tasks]:
-        observation, info = env.reset(options={"task_id": task})
-        history: list[PastTurn] = []
-        for thought, action in zip(env.gold_thoughts(task), env.gold_actions(task), strict=True):
-            messages = render_prompt(
-                instructions=env.instructions,
-                observation=observation,
-                history=history[-settings.memory_window :] if settings.memory_window else [],
-                admissible=info["admissible"],
-                config=prompt,
-            )
-            texts += [*(message.text for message in messages), render_reply(thought, action)]
-            history.append(PastTurn(info["brief"], action))
-            observation, _, terminated, truncated, info = env.step(action)
-            if terminated or truncated:  # max_turns may be less than the gold actions of a long task
-                break
+        with env_faults(run.env, task):
+            texts += _gold_texts(env, task, settings.memory_window, prompt)
     return texts
 
 
-def _env(run: RunConfig) -> Any:
-    values = run.sections.get("environment", {})
-    return bare_text_env(values.get("env", ""), values.get("env_config", {}))
+def _gold_texts(env: TextEnv, task: str, window: int, prompt: PromptConfig) -> list[str]:
+    """Return the messages and replies of one gold episode."""
+    texts: list[str] = []
+    observation, info = env.reset(options={"task_id": task})
+    history: list[PastTurn] = []
+    for thought, action in zip(env.gold_thoughts(task), env.gold_actions(task), strict=True):
+        messages = render_prompt(
+            instructions=env.instructions,
+            observation=observation,
+            history=history[-window:] if window else [],
+            admissible=info["admissible"],
+            config=prompt,
+        )
+        texts += [*(message.text for message in messages), render_reply(thought, action)]
+        history.append(PastTurn(info["brief"], action))
+        observation, _, terminated, truncated, info = env.step(action)
+        if terminated or truncated:  # max_turns may be less than the gold actions of a long task
+            break
+    return texts
+
+
+def _env(run: RunConfig) -> TextEnv:
+    return bare_text_env(run.env, run.sections.get("environment", {}).get("env_config", {}))

@@ -80,6 +80,11 @@ class RunConfig:
         return config.policy(model_path=str(Path(model_path).resolve()))
 
     @property
+    def env(self) -> str:
+        """Id of the environment; "" when none is given."""
+        return str(self.sections.get("environment", {}).get("env", ""))
+
+    @property
     def seed(self) -> int:
         """Seed of everything: tasks, start, sampling, shuffling."""
         return int(self.sections.get("debugging", {}).get("seed", 0))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from arlarena_rllib.errors import ConfigError
+from arlarena_rllib.errors import ArenaError, ConfigError, RolloutError
 
 if TYPE_CHECKING:
     from env_connectors import TextEnv
@@ -41,3 +43,24 @@ def make_text_env(env: str, env_config: Mapping[str, Any]) -> gymnasium.Env:
 def bare_text_env(env: str, env_config: Mapping[str, Any]) -> TextEnv:
     """Return the text environment itself, without Gymnasium's wrappers: for its panel and its gold actions."""
     return make_text_env(env, env_config).unwrapped  # type: ignore[return-value]  # checked in make_text_env
+
+
+@contextmanager
+def env_faults(env: str, task_id: str) -> Iterator[None]:
+    """Turn what the environment raises while ``task_id`` is played outside of a rollout into one message with its place.
+
+    Raises:
+        RolloutError: anything that is not an error of this project already.
+    """
+    from env_connectors import EnvConnectorError
+
+    try:
+        yield
+    except (ArenaError, EnvConnectorError):
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise RolloutError(
+            f"environment {env!r} raised {type(error).__name__}: {error} ({at.filename}, line {at.lineno}) with task "
+            f"{task_id!r}. Run `arlarena envs check {env}`."
+        ) from error

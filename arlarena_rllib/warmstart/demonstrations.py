@@ -72,7 +72,7 @@ def demonstrations(
         tries: Episodes of a clumsy player per task; a task that it never wins is left out.
 
     Raises:
-        RolloutError: gold play does not win a task, or no task at all was won.
+        RolloutError: gold play does not win a task, the environment failed, or no task at all was won.
     """
     env = make_text_env(config.env, config.env_config)
     pool = EnvPool(lambda: env, num_threads=1)
@@ -102,10 +102,15 @@ async def _play_until_won(
             if trajectory.success:
                 won.append(trajectory)
                 break
+            if trajectory.stop_reason.is_failed_episode:
+                raise RolloutError(
+                    f"the demonstration of task {task!r} in {config.env!r} ended with {trajectory.stop_reason.value}: "
+                    f"{trajectory.error}. Run `arlarena envs check {config.env}`."
+                )
         if not slip and not trajectory.success:
             raise RolloutError(
-                f"the gold actions of task {task!r} end with {trajectory.stop_reason.value} {trajectory.error}, "
-                f"not with success. Run `arlarena envs check {config.env}`."
+                f"the gold actions of task {task!r} end with {trajectory.stop_reason.value}, not with success. "
+                f"Run `arlarena envs check {config.env}`."
             )
     return won
 

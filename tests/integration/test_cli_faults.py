@@ -238,7 +238,7 @@ def test_resume_with_another_setting_of_the_trial_is_refused(chain: dict[str, An
     assert "training.lr=1 was 0.0003" in running.lines[-1]
 
 
-# --- a trial that fails -------------------------------------------------------------------------------------------
+# --- an environment or a trial that fails -------------------------------------------------------------------------------------------
 
 
 def test_failing_trial_ends_with_its_reason_and_a_failed_run(tmp_path: Path, tiny_model_dir: Path) -> None:
@@ -249,3 +249,15 @@ def test_failing_trial_ends_with_its_reason_and_a_failed_run(tmp_path: Path, tin
     assert "env_error: ConnectionError: the guessing server is down" in running.lines[-1]
     assert "Traceback" not in running.text
     assert _trial_run(tmp_path).info.status == "FAILED"
+
+
+def test_environment_that_fails_before_training_is_named_with_file_line_and_task(tmp_path: Path) -> None:
+    broken = ["environment.env=faulty_env:faulty/Guess-v0", "environment.env_config={}"]
+    with command(tmp_path, *TINY, *broken) as running:
+        assert running.end() == 1, running.text
+    assert re.search(
+        r"environment 'faulty_env:faulty/Guess-v0' raised ConnectionError: the guessing server is down "
+        r"\(.*faulty_env\.py, line \d+\) with task '.+'\. Run `arlarena envs check",
+        running.lines[-1],
+    )
+    assert "Traceback" not in running.text
