@@ -1,7 +1,7 @@
 """Writes the 'results to expect': methods x seeds of the quick start, tabled by this command and never by hand.
 
-`python -m tune_experiments.record [--methods grpo,sampo] [--seeds 0,1,2] [section.key=value ...]` runs what is missing
-below `runs/record/` and writes `docs/results/quickstart.json`, `.md` and `.png`.
+`python -m tune_experiments.record [--methods sampo,grpo] [--seeds 0,1,2] [section.key=value ...]` runs what is missing
+below `runs/record/` and writes `docs/results/quickstart.json`, `.md`, `.png` and `learning_curve.png`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,25 +19,28 @@ from typing import Any
 from arlarena_rllib.evaluation import paired_difference
 from tune_experiments.cli import EXIT_INTERRUPTED, EXIT_OK, guarded
 from tune_experiments.quickstart import REPORTS
+from tune_experiments.run_config import load_run_config, shipped_config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 STORAGE = Path("runs/record")
 
 
 def record(methods: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], out: Path) -> bool:
-    """Run every method and seed that has no summary yet, then write table and picture; False when stopped early.
+    """Run every method and seed that has no summary yet, then write tables and pictures; False when stopped early.
 
-    The methods of one seed share start and control, which depend on the seed alone: the first method makes them.
+    The methods of one seed share start and control, which depend on the seed alone: the first method makes them. The
+    other methods run for as many iterations as make up the first one's episodes, which its filter decides.
     """
     summaries = []
     for seed in seeds:
+        first = STORAGE / f"{methods[0]}_seed{seed}"
         for method in methods:
             folder = STORAGE / f"{method}_seed{seed}"
-            first = STORAGE / f"{methods[0]}_seed{seed}"
             if not (folder / "summary.json").is_file() and not _run(method, seed, folder, first, overrides):
                 return False
             summaries.append(_with_control(folder, first))
     write_results(summaries, out, overrides)
+    shutil.copyfile(STORAGE / f"{methods[0]}_seed{seeds[0]}" / "learning_curve.png", out / "learning_curve.png")
     return True
 
 
@@ -51,8 +55,20 @@ def _run(method: str, seed: int, folder: Path, first: Path, overrides: Sequence[
         *overrides,
     ]
     if folder != first:
-        given += [f"model.path={first / 'start'}", "warm_start.source=none"]
-    return quickstart(_config_of(method), given, with_control=folder == first) is not None
+        iterations = iterations_of_equal_episodes(json.loads((first / "summary.json").read_text()), given)
+        given += [
+            f"model.path={first / 'start'}",
+            "warm_start.source=none",
+            f"run.iterations={iterations}",
+            f"training.lr_decay_iterations={iterations}",
+        ]
+    return quickstart("quickstart", given, with_control=folder == first) is not None
+
+
+def iterations_of_equal_episodes(summary: dict[str, Any], overrides: Sequence[str]) -> int:
+    """Return how many unfiltered iterations of the quick start with ``overrides`` play ``summary``'s episodes."""
+    config = load_run_config(shipped_config("quickstart"), overrides).algorithm("")
+    return max(1, round(summary["episodes"] / (config.groups_per_iteration * config.group_size)))
 
 
 def _with_control(folder: Path, first: Path) -> dict[str, Any]:
@@ -64,12 +80,6 @@ def _with_control(folder: Path, first: Path) -> dict[str, Any]:
         control = json.loads((first / REPORTS).read_text())["control"]["task_sampled"]
         summary["differences"]["after - control"] = paired_difference(after, control)
     return summary
-
-
-def _config_of(method: str) -> str:
-    """Return the shipped configuration of a method's quick start."""
-    own = f"quickstart_{method}"
-    return own if (Path(__file__).parent / "configs" / f"{own}.yaml").is_file() else "quickstart"
 
 
 def write_results(summaries: Sequence[dict[str, Any]], out: Path, overrides: Sequence[str]) -> None:
@@ -118,13 +128,24 @@ def table(summaries: Sequence[dict[str, Any]], machine: str) -> str:
             f"{_pair(s['control'])} | {_gain(gain)} | {_gain(against)} | "
             f"{s['episodes']} | {s['format_valid']:.3f} | {s['seconds'] / 60:.1f} |"
         )
-    lines += ["", "| method | seeds | mean RL - cloning | seeds above 2 standard errors |", "|---|---|---|---|"]
+    lines += [
+        "",
+        "| method | seeds | RL - cloning, mean | above 2 standard errors | RL - more cloning, mean "
+        "| above 2 standard errors |",
+        "|---|---|---|---|---|---|",
+    ]
     for method in dict.fromkeys(s["method"] for s in summaries):
-        gains = [s["differences"]["after - before"] for s in summaries if s["method"] == method]
-        mean = sum(g["difference"] for g in gains) / len(gains)
-        lines.append(f"| {method} | {len(gains)} | {mean:+.3f} | {sum(g['z'] > 2 for g in gains)} of {len(gains)} |")
+        found = [s["differences"] for s in summaries if s["method"] == method]
+        columns = [_over_seeds([f[f"after - {other}"] for f in found]) for other in ("before", "control")]
+        lines.append(f"| {method} | {len(found)} | {' | '.join(columns)} |")
     lines += ["", "![held-out success](quickstart.png)", ""]
     return "\n".join(lines)
+
+
+def _over_seeds(differences: Sequence[dict[str, float]]) -> str:
+    """Return the mean difference and how many of the seeds hold by themselves, as two cells."""
+    mean = sum(d["difference"] for d in differences) / len(differences)
+    return f"{mean:+.3f} | {sum(d['z'] > 2 for d in differences)} of {len(differences)}"
 
 
 def _pair(panel: dict[str, Any]) -> str:

@@ -238,7 +238,7 @@ def test_resume_with_another_setting_of_the_trial_is_refused(chain: dict[str, An
     assert "training.lr=1 was 0.0003" in running.lines[-1]
 
 
-# --- an environment or a trial that fails -------------------------------------------------------------------------------------------
+# --- an environment or a trial that fails --------------------------------------------------------------------------
 
 
 def test_failing_trial_ends_with_its_reason_and_a_failed_run(tmp_path: Path, tiny_model_dir: Path) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tune_experiments.quickstart import page
-from tune_experiments.record import write_results
+from tune_experiments.record import iterations_of_equal_episodes, write_results
 
 
 def _summary(method: str, seed: int, after: float, z: float) -> dict:
@@ -40,8 +40,8 @@ def test_table_has_a_row_per_run_and_counts_the_seeds_that_hold(tmp_path: Path) 
     text = (tmp_path / "quickstart.md").read_text()
     assert "| sampo | 0 | 0.500 (0.600) | 0.700 (0.800) | 0.520 (0.620) | +0.200 +- 0.025 |" in text
     assert "| sampo | 1 | 0.500 (0.600) | 0.450 (0.550) |" in text
-    assert "| sampo | 2 | +0.075 | 1 of 2 |" in text
-    assert "| grpo | 1 | +0.100 | 1 of 1 |" in text
+    assert "| sampo | 2 | +0.075 | 1 of 2 | +0.055 | 1 of 2 |" in text
+    assert "| grpo | 1 | +0.100 | 1 of 1 | +0.080 | 1 of 1 |" in text
     assert json.loads((tmp_path / "quickstart.json").read_text())["runs"] == runs
     assert (tmp_path / "quickstart.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -50,3 +50,8 @@ def test_page_says_when_the_result_does_not_hold() -> None:
     text = page(_summary("sampo", 1, 0.45, -2.0), Path("runs/x"))
     assert "does NOT hold" in text
     assert "holds" in page(_summary("sampo", 0, 0.7, 8.0), Path("runs/x"))
+
+
+def test_unfiltered_method_gets_the_iterations_that_make_up_the_episodes() -> None:
+    given = ["env_runners.groups_per_iteration=10", "env_runners.group_size=5"]
+    assert iterations_of_equal_episodes({"episodes": 1020}, given) == 20
