@@ -1,7 +1,8 @@
 """Writes the 'results to expect': methods x seeds of the quick start, tabled by this command and never by hand.
 
 `python -m tune_experiments.record [--methods sampo,grpo] [--seeds 0,1,2] [section.key=value ...]` runs what is missing
-below `runs/record/` and writes `docs/results/quickstart.json`, `.md`, `.png` and `learning_curve.png`.
+below `runs/record/` and writes `docs/results/quickstart.json`, `.md`, `.png` and `learning_curve.png`, and the results in
+README.md.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tune_experiments.run_config import load_run_config, shipped_config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 STORAGE = Path("runs/record")
+README = DOCS.parents[1] / "README.md"
+README_MARKS = "<!-- results, written by `make record` -->", "<!-- end of results -->"
 
 
 def record(methods: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], out: Path) -> bool:
@@ -41,6 +44,8 @@ def record(methods: Sequence[str], seeds: Sequence[int], overrides: Sequence[str
             summaries.append(_with_control(folder, first))
     write_results(summaries, out, overrides)
     shutil.copyfile(STORAGE / f"{methods[0]}_seed{seeds[0]}" / "learning_curve.png", out / "learning_curve.png")
+    if out == DOCS:
+        README.write_text(with_results(README.read_text(), summaries))
     return True
 
 
@@ -140,6 +145,32 @@ def table(summaries: Sequence[dict[str, Any]], machine: str) -> str:
         lines.append(f"| {method} | {len(found)} | {' | '.join(columns)} |")
     lines += ["", "![held-out success](quickstart.png)", ""]
     return "\n".join(lines)
+
+
+def with_results(page: str, summaries: Sequence[dict[str, Any]]) -> str:
+    """Return ``page`` with the table between the marks of the README written anew: means over the seeds."""
+    first = summaries[0]
+    lines = [
+        "",
+        f"Held-out success on {first['before']['n']} test boards, sampled at temperature 1 (greedy in brackets); means over "
+        "seeds, all runs in",
+        "[the table of results](docs/results/quickstart.md):",
+        "",
+        "| method | seeds | after cloning | after RL | more cloning, same CPU time | episodes |",
+        "|---|---|---|---|---|---|",
+    ]
+    for method in dict.fromkeys(s["method"] for s in summaries):
+        runs = [s for s in summaries if s["method"] == method]
+        cells = [_pair(_mean_panel([s[key] for s in runs])) for key in ("before", "after", "control")]
+        episodes = round(sum(s["episodes"] for s in runs) / len(runs))
+        lines.append(f"| {method} | {len(runs)} | {' | '.join(cells)} | {episodes} |")
+    head, rest = page.split(README_MARKS[0])
+    tail = rest.split(README_MARKS[1])[1]
+    return "".join([head, README_MARKS[0], "\n".join([*lines, "", ""]), README_MARKS[1], tail])
+
+
+def _mean_panel(panels: Sequence[dict[str, Any]]) -> dict[str, float]:
+    return {key: sum(p[key] for p in panels) / len(panels) for key in ("sampled", "greedy")}
 
 
 def _over_seeds(differences: Sequence[dict[str, float]]) -> str:

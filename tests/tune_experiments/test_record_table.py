@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tune_experiments.quickstart import page
-from tune_experiments.record import iterations_of_equal_episodes, write_results
+from tune_experiments.record import README, iterations_of_equal_episodes, with_results, write_results
 
 
 def _summary(method: str, seed: int, after: float, z: float) -> dict:
@@ -55,3 +55,12 @@ def test_page_says_when_the_result_does_not_hold() -> None:
 def test_unfiltered_method_gets_the_iterations_that_make_up_the_episodes() -> None:
     given = ["env_runners.groups_per_iteration=10", "env_runners.group_size=5"]
     assert iterations_of_equal_episodes({"episodes": 1020}, given) == 20
+
+
+def test_readme_keeps_everything_but_the_old_results() -> None:
+    page = README.read_text()
+    runs = [_summary("sampo", 0, 0.7, 8.0), _summary("sampo", 1, 0.5, 0.1)]
+    once = with_results(page, runs)
+    assert "| sampo | 2 | 0.500 (0.600) | 0.600 (0.700) | 0.520 (0.620) | 5000 |" in once
+    assert with_results(once, runs) == once
+    assert once.startswith(page[:200]) and once.endswith(page[-200:])
