@@ -29,7 +29,7 @@ def more_cloning(run: RunConfig, start: Path, folder: Path, cpu_seconds: float, 
     groups = demonstration_groups(run, start)
     batch = build_token_batch(groups, pad_id=codec.pad_id)
     config = CloningConfig(**{**asdict(run.warm_start.cloning), "cpu_seconds": cpu_seconds, "seed": run.seed + 1})
-    model, _ = clone(start, batch, config, progress)
+    model, _ = clone(run, start, batch, config, progress)
     out = folder / "control"
     save_policy(model, start, out)
     return out

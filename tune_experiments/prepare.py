@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from arlarena_rllib.errors import RolloutError
 from arlarena_rllib.models import build_policy, load_causal_lm
@@ -58,7 +59,7 @@ def warm_start(run: RunConfig, base: Path, folder: Path, progress: Progress | No
     groups = demonstration_groups(run, base)
     codec = TextCodec(str(base))
     batch = build_token_batch(groups, pad_id=codec.pad_id)
-    model, report = clone(base, batch, _seeded(run.warm_start.cloning, run.seed), progress)
+    model, report = clone(run, base, batch, _seeded(run.warm_start.cloning, run.seed), progress)
     path = folder / "start"
     save_policy(model, base, path)
     facts = {
@@ -73,12 +74,16 @@ def warm_start(run: RunConfig, base: Path, folder: Path, progress: Progress | No
 
 
 def clone(
-    base: Path, batch: TokenBatch, config: CloningConfig, progress: Progress | None = None
+    run: RunConfig, base: Path, batch: TokenBatch, config: CloningConfig, progress: Progress | None = None
 ) -> tuple[Any, CloningReport]:
-    """Return the model of ``base`` fitted to ``batch``, and the report."""
+    """Return the model of ``base`` fitted to ``batch``, and the report; nothing else runs, so all cores of the run do."""
     model = load_causal_lm(base)
-    report = behaviour_cloning(model, batch, config, progress=progress)
-    return model, report
+    threads = torch.get_num_threads()
+    torch.set_num_threads(run.run.num_cpus)
+    try:
+        return model, behaviour_cloning(model, batch, config, progress=progress)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _seeded(config: CloningConfig, seed: int) -> CloningConfig:
