@@ -1,7 +1,8 @@
 """Objectives: pure tensor functions for the four axes of the method grid; needs torch and nothing else.
 
 Driver: `compute_advantages` and `global_denominators` on the whole batch, `GroupFilter` while sampling.
-Learner: `policy_objective` on any split of the rows, then `merge_metrics` and `finish_metrics`.
+Learner: `batch_context` where `needs_context`, `policy_objective` on any split of the rows, then `merge_metrics` and
+`finish_metrics`.
 """
 
 from arlarena_rllib.objectives.advantages import AdvantageResult, AdvantageRows, AdvantageTerms, compute_advantages
@@ -11,7 +12,16 @@ from arlarena_rllib.objectives.aggregation import (
     global_denominators,
     global_denominators_from_counts,
 )
-from arlarena_rllib.objectives.clipping import ClipResult, clipped_surrogate, sequence_log_ratio, token_ratio
+from arlarena_rllib.objectives.clipping import (
+    ClipInput,
+    ClipResult,
+    RowIds,
+    WholeBatch,
+    clipped_surrogate,
+    sequence_log_ratio,
+    token_ratio,
+)
+from arlarena_rllib.objectives.context import batch_context, needs_context
 from arlarena_rllib.objectives.filtering import FilterReport, GroupFilter, GroupOutcome, is_mixed
 from arlarena_rllib.objectives.grouping import (
     anchor_ids,
@@ -21,13 +31,15 @@ from arlarena_rllib.objectives.grouping import (
     similarity_labels,
     text_similarity,
 )
-from arlarena_rllib.objectives.kl import reference_kl
+from arlarena_rllib.objectives.kl import kl_reward_penalty, reference_kl
 from arlarena_rllib.objectives.loss import ObjectiveResult, policy_objective
 from arlarena_rllib.objectives.metrics import finish_metrics, importance_metrics, merge_metrics, mismatch_metrics
+from arlarena_rllib.objectives.mismatch import MismatchWeights, mismatch_weights
 from arlarena_rllib.objectives.registry import Registry, UnknownChoiceError
 from arlarena_rllib.objectives.scores import discounted_step_returns, episode_returns, penalised_scores
 from arlarena_rllib.objectives.spec import AXES, SPEC_FIELDS, ObjectiveSpec
 from arlarena_rllib.objectives.tables import SequenceTable, out_of_band_table, sequence_table
+from arlarena_rllib.objectives.weighting import sequence_keep
 
 __all__ = [
     "AXES",
@@ -35,18 +47,23 @@ __all__ = [
     "AdvantageResult",
     "AdvantageRows",
     "AdvantageTerms",
+    "ClipInput",
     "ClipResult",
     "Denominators",
     "FilterReport",
     "GroupFilter",
     "GroupOutcome",
+    "MismatchWeights",
     "ObjectiveResult",
     "ObjectiveSpec",
     "Registry",
     "RowCounts",
+    "RowIds",
     "SequenceTable",
     "UnknownChoiceError",
+    "WholeBatch",
     "anchor_ids",
+    "batch_context",
     "clipped_surrogate",
     "compute_advantages",
     "dense_index",
@@ -59,12 +76,16 @@ __all__ = [
     "group_statistics",
     "importance_metrics",
     "is_mixed",
+    "kl_reward_penalty",
     "merge_metrics",
     "mismatch_metrics",
+    "mismatch_weights",
+    "needs_context",
     "out_of_band_table",
     "penalised_scores",
     "policy_objective",
     "reference_kl",
+    "sequence_keep",
     "sequence_log_ratio",
     "sequence_table",
     "similarity_labels",

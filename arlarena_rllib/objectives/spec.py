@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from arlarena_rllib.objectives import advantages, aggregation, clipping, filtering, kl
+from arlarena_rllib.objectives import advantages, aggregation, clipping, filtering, kl, mismatch, weighting
 from arlarena_rllib.objectives.registry import Registry, unknown_choice
 from arlarena_rllib.objectives.scores import PENALISED_FLAGS, PENALTY_SCHEMES
 
@@ -20,6 +20,13 @@ AXES: dict[str, Registry[Any]] = {
 }
 """Axis name (a field of `ObjectiveSpec`) -> its registry."""
 
+REGISTRIES: dict[str, Registry[Any]] = {
+    **AXES,
+    "kl_estimator": kl.REGISTRY,
+    "mismatch_is": mismatch.REGISTRY,
+}
+"""Every field that names a registered choice -> its registry."""
+
 CHOICES: dict[str, tuple[str, ...]] = {
     "adv_unit": advantages.UNITS,
     "adv_norm": advantages.NORMS,
@@ -27,12 +34,24 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "penalty_scheme": PENALTY_SCHEMES,
     "penalise": PENALISED_FLAGS,
     "filter_metric": filtering.METRICS,
+    "ratio_level": clipping.RATIO_LEVELS,
+    "ratio_bounds": clipping.RATIO_BOUNDS,
+    "seq_mask_norm": weighting.SEQ_MASK_NORMS,
+    "kl_in": kl.PLACES,
+    "mismatch": mismatch.MODES,
 }
 """Parameters with a closed list of values."""
 
 _RANGES: dict[str, tuple[float, float]] = {
     "clip_low": (0.0, 1.0),
     "clip_high": (0.0, math.inf),
+    "is_low": (0.0, 1.0),
+    "is_high": (1.0, math.inf),
+    "cov_low": (-math.inf, math.inf),
+    "cov_high": (-math.inf, math.inf),
+    "cov_coef": (0.0, math.inf),
+    "mismatch_low": (0.0, 1.0),
+    "mismatch_high": (1.0, math.inf),
     "adv_eps": (0.0, 1.0),
     "adv_ddof": (0, 1),
     "gamma": (0.0, 1.0),
@@ -43,15 +62,31 @@ _RANGES: dict[str, tuple[float, float]] = {
     "kl_coef": (0.0, math.inf),
     "entropy_coef": (0.0, math.inf),
 }
+_ABOVE_ZERO: dict[str, float] = {"tau_pos": math.inf, "tau_neg": math.inf, "cov_frac": 1.0}
+"""Parameter -> upper end of its range (0, upper]."""
+_RANGES_OR_OFF: dict[str, tuple[float, float]] = {
+    "seq_mask_delta": (0.0, math.inf),
+    "geo_low": (0.0, 1.0),
+    "geo_high": (1.0, math.inf),
+}
+"""As the ranges above, but None switches the parameter off."""
 _UNREAD_IF: dict[str, tuple[str, object]] = {
     "penalty_scheme": ("format_penalty", 0.0),
     "penalise": ("format_penalty", 0.0),
     "kl_estimator": ("kl_coef", 0.0),
+    "kl_in": ("kl_coef", 0.0),
+    "clip_low": ("ratio_bounds", "reciprocal"),
+    "seq_mask_norm": ("seq_mask_delta", None),
+    **dict.fromkeys(("mismatch_is", "mismatch_low", "mismatch_high", "geo_low", "geo_high"), ("mismatch", "off")),
     "adv_eps": ("adv_norm", "mean_norm"),
     "adv_ddof": ("adv_norm", "mean_norm"),
 }
-"""Parameter -> (switch, value of the switch at which the parameter is not read)."""
-_ALWAYS_READ = (*AXES, "format_penalty", "penalty_scheme", "penalise", "kl_coef", "kl_estimator", "entropy_coef")
+"""Parameter -> (switch, value of the switch at which the parameter is not read); counts if the switch itself is read."""
+_ALWAYS_READ = (
+    *REGISTRIES,
+    *("format_penalty", "penalty_scheme", "penalise", "kl_coef", "kl_in", "entropy_coef"),
+    *("seq_mask_delta", "seq_mask_norm", "mismatch", "geo_low", "geo_high"),
+)
 _INTEGERS = ("adv_ddof", "max_tries", "cold_start_iterations", "length_norm")
 _FLAGS = ("norm_by_rows", "fill")
 
@@ -79,6 +114,45 @@ class ObjectiveSpec:
     """Ratio bound 1 + clip_high, >= 0."""
     dual_clip: float | None = None
     """Second bound for negative advantages, > 1; None = off, as in every paper objective."""
+    is_low: float = 0.0
+    """CISPO: lower bound of the importance weight itself, in [0, 1]; 0 = none, as in the paper."""
+    is_high: float = 1.2
+    """CISPO: upper bound of the importance weight itself, >= 1 (ARLArena 1.2, ScaleRL 5)."""
+    tau_pos: float = 1.0
+    """SAPO: steepness of the gate for positive advantages, > 0."""
+    tau_neg: float = 1.05
+    """SAPO: steepness of the gate for the other advantages, > 0."""
+    ratio_level: str = "token"
+    """LOOP: the ratio is that of a "token", or the product over a "turn" (row) or a "trajectory"."""
+    ratio_bounds: str = "symmetric"
+    """LOOP: "symmetric" [1 - clip_low, 1 + clip_high], or "reciprocal" [1 / (1 + clip_high), 1 + clip_high]."""
+    cov_low: float = 1.0
+    """Clip-Cov: only tokens with a larger covariance are candidates."""
+    cov_high: float = 5.0
+    """Clip-Cov: only tokens with a smaller covariance are candidates."""
+    cov_frac: float = 2e-4
+    """Clip-Cov and KL-Cov: share of the tokens that are picked, in (0, 1]; at least one token."""
+    cov_coef: float = 1.0
+    """KL-Cov: weight of |log ratio| on the picked tokens."""
+
+    seq_mask_delta: float | None = None
+    """Sequence masking, on any clipping: drop rows with A < 0 whose mean log(pi_old / pi) exceeds it; None = off."""
+    seq_mask_norm: str = "all_tokens"
+    """Masked rows count in the denominators ("all_tokens", papers), or not ("kept_tokens", released code)."""
+
+    mismatch: str = "off"
+    """Correction of trainer against engine, rho = pi_old / mu: "off", "observe" (metrics only) or "active"."""
+    mismatch_is: str = "tis_token"
+    """Weight on the policy loss; see `arlarena_rllib.objectives.mismatch`."""
+    mismatch_low: float = 0.5
+    """mis_*: smallest rho that is not masked, in [0, 1]; 0 = no bound."""
+    mismatch_high: float = 2.0
+    """tis_*: cap on rho; mis_*: largest rho that is not masked, >= 1."""
+    geo_low: float | None = None
+    """Rows with a smaller geometric mean of rho are masked, in [0, 1]; None = no bound."""
+    geo_high: float | None = None
+    """Rows with a larger geometric mean of rho are masked, >= 1; None = no bound."""
+
     length_norm: int | None = None
     """Constant response length L_max [tokens] of seq-mean-token-sum-norm; must be given for it."""
     norm_by_rows: bool = True
@@ -116,22 +190,30 @@ class ObjectiveSpec:
     """The first so many iterations are not filtered."""
 
     kl_coef: float = 0.01
-    """Weight of the KL to the reference policy in the loss; 0 = off."""
+    """Weight of the KL to the reference policy; 0 = off."""
+    kl_in: str = "loss"
+    """Where the KL acts: "loss" (with gradient), or "reward" (subtracted per token, no gradient)."""
     kl_estimator: str = "k3"
     """See `arlarena_rllib.objectives.kl`."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus; 0 = off (the study does not mention one)."""
 
     def __post_init__(self) -> None:
-        problems = [*self._unknown_names(), *self._bad_types(), *self._bad_values()]
+        problems = [*self._unknown_names(), *self._bad_types(), *self._bad_values(), *self._bad_combinations()]
         if problems:
             raise ValueError("\n".join(problems))
 
     def read_keys(self) -> frozenset[str]:
         """Return the names of the parameters that this point of the grid reads, the axis names included."""
-        by_axis = [registry.reads(getattr(self, axis)) for axis, registry in AXES.items()]
-        switched_off = {key for key, (switch, off) in _UNREAD_IF.items() if getattr(self, switch) == off}
-        return frozenset(_ALWAYS_READ).union(*by_axis) - switched_off
+        return self._candidates() - self._switched_off()
+
+    def _candidates(self) -> frozenset[str]:
+        by_choice = [registry.reads(getattr(self, key)) for key, registry in REGISTRIES.items()]
+        return frozenset(_ALWAYS_READ).union(*by_choice)
+
+    def _switched_off(self) -> set[str]:
+        read = self._candidates()
+        return {k for k, (switch, off) in _UNREAD_IF.items() if switch in read and getattr(self, switch) == off}
 
     def refuse_unread(self, keys: Iterable[str]) -> None:
         """Check that every given parameter is read by the chosen axes.
@@ -147,17 +229,16 @@ class ObjectiveSpec:
         if key not in SPEC_FIELDS:
             return str(unknown_choice("objective parameter", key, SPEC_FIELDS))
         prefix = f"{key}={getattr(self, key)!r} is set, but nothing reads it with these choices"
-        if key in _UNREAD_IF and getattr(self, _UNREAD_IF[key][0]) == _UNREAD_IF[key][1]:
+        if key in self._switched_off():
             switch, off = _UNREAD_IF[key]
             return f"{prefix} ({switch}={off!r}). Remove it, or set another {switch}."
-        readers = {axis: registry.readers(key) for axis, registry in AXES.items() if registry.readers(key)}
+        readers = {axis: registry.readers(key) for axis, registry in REGISTRIES.items() if registry.readers(key)}
         now = ", ".join(f"{axis}={getattr(self, axis)!r}" for axis in readers)
         who = "; ".join(f"{axis}: {', '.join(names)}" for axis, names in readers.items())
         return f"{prefix} ({now}). Remove it, or choose one that reads it: {who}."
 
     def _unknown_names(self) -> list[str]:
-        closed = {**{axis: registry.names() for axis, registry in AXES.items()}, **CHOICES}
-        closed["kl_estimator"] = kl.REGISTRY.names()
+        closed = {**{key: registry.names() for key, registry in REGISTRIES.items()}, **CHOICES}
         return [
             str(unknown_choice(key, getattr(self, key), names))
             for key, names in closed.items()
@@ -177,6 +258,14 @@ class ObjectiveSpec:
             value = getattr(self, key)
             if not _is_number(value) or not low <= value <= high:
                 problems.append(f"{key}={value!r} must be a finite number in [{low:g}, {high:g}].")
+        for key, (low, high) in _RANGES_OR_OFF.items():
+            value = getattr(self, key)
+            if value is not None and not (_is_number(value) and low <= value <= high):
+                problems.append(f"{key}={value!r} must be a finite number in [{low:g}, {high:g}], or none for off.")
+        for key, high in _ABOVE_ZERO.items():
+            value = getattr(self, key)
+            if not (_is_number(value) and 0.0 < value <= high):
+                problems.append(f"{key}={value!r} must be a finite number in (0, {high:g}].")
         if self.dual_clip is not None and not (_is_number(self.dual_clip) and self.dual_clip > 1.0):
             problems.append(f"dual_clip={self.dual_clip!r} must be a number greater than 1, or none to switch it off.")
         if _is_integer(self.length_norm, optional=False) and self.length_norm < 1:  # type: ignore[operator]
@@ -184,6 +273,20 @@ class ObjectiveSpec:
         if self.length_norm is None and self.aggregation in aggregation.REGISTRY.readers("length_norm"):
             problems.append(
                 f"aggregation={self.aggregation!r} needs length_norm: set it to the largest number of response tokens."
+            )
+        return problems
+
+    def _bad_combinations(self) -> list[str]:
+        problems = []
+        if self.kl_in == "reward" and self.kl_coef != 0.0 and self.kl_estimator in tuple(kl.LOSS_ONLY):
+            why = kl.LOSS_ONLY[self.kl_estimator]
+            problems.append(f"kl_in='reward' cannot use kl_estimator={self.kl_estimator!r}: {why}.")
+        both = _is_number(self.cov_low) and _is_number(self.cov_high)
+        if self.clipping == "clip_cov" and both and self.cov_low >= self.cov_high:
+            problems.append(f"cov_low={self.cov_low!r} must be smaller than cov_high={self.cov_high!r}.")
+        if self.mismatch != "off" and self.mismatch_is == "none" and self.geo_low is None and self.geo_high is None:
+            problems.append(
+                f"mismatch={self.mismatch!r} corrects nothing: set geo_low or geo_high, or another mismatch_is."
             )
         return problems
 

@@ -13,6 +13,8 @@ from arlarena_rllib.objectives import (
     AdvantageRows,
     ObjectiveResult,
     ObjectiveSpec,
+    RowIds,
+    batch_context,
     episode_returns,
     global_denominators,
     policy_objective,
@@ -21,7 +23,7 @@ from arlarena_rllib.objectives import (
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of a policy update: [B, T] log-probs, mask, entropy; [B] or [B, T] advantages; [B] trajectory ids."""
+    """Tensors of a policy update: [B, T] log-probs, mask, entropy; [B] or [B, T] advantages; [B] ids."""
 
     logp: Tensor
     old_logp: Tensor
@@ -30,6 +32,8 @@ class Batch:
     advantages: Tensor
     mask: Tensor
     trajectory_id: Tensor
+    rollout_logp: Tensor
+    turn_index: Tensor
 
     def rows(self, index: Tensor) -> Batch:
         return Batch(**{name: value[index] for name, value in vars(self).items()})
@@ -45,14 +49,25 @@ class Batch:
 
     def with_garbage(self, value: float) -> Batch:
         """Put `value` at every masked position of every float tensor."""
-        names = ["logp", "old_logp", "ref_logp", "entropy"] + ["advantages"] * (self.advantages.dim() == 2)
+        names = ["logp", "old_logp", "ref_logp", "rollout_logp", "entropy"] + ["advantages"] * (
+            self.advantages.dim() == 2
+        )
         return replace(self, **{name: torch.where(self.mask, getattr(self, name), value) for name in names})
 
     def weight(self, spec: ObjectiveSpec) -> Tensor:
         return global_denominators(self.mask, self.trajectory_id, spec).weight_B
 
-    def objective(self, spec: ObjectiveSpec, weight: Tensor | None = None) -> tuple[ObjectiveResult, Tensor]:
-        """Return the result and the gradient with respect to the log-probs."""
+    def ids(self, seed: int = 0) -> RowIds:
+        return RowIds(self.trajectory_id, self.turn_index, seed)
+
+    def context(self, spec: ObjectiveSpec, seed: int = 0) -> dict[str, Tensor]:
+        inputs = (self.logp, self.old_logp, self.advantages, self.mask, self.weight(spec))
+        return batch_context(*inputs, spec, self.ids(seed), rollout_logp_B_T=self.rollout_logp)
+
+    def objective(
+        self, spec: ObjectiveSpec, weight: Tensor | None = None, context: dict[str, Tensor] | None = None
+    ) -> tuple[ObjectiveResult, Tensor]:
+        """Return the result and the gradient with respect to the log-probs; without a context as a whole batch."""
         logp = self.logp.clone().requires_grad_()
         result = policy_objective(
             logp,
@@ -63,6 +78,9 @@ class Batch:
             spec,
             ref_logp_B_T=self.ref_logp,
             entropy_B_T=self.entropy,
+            rollout_logp_B_T=self.rollout_logp,
+            context=context,
+            ids=self.ids(),
         )
         (grad,) = torch.autograd.grad(result.loss, logp)
         return result, grad
@@ -94,6 +112,8 @@ def make_batch(
         advantages=normal(n_rows, width) if token_advantages else normal(n_rows),
         mask=mask,
         trajectory_id=torch.randint(max(n_rows // 2, 1), (n_rows,), generator=generator),
+        rollout_logp=old + 0.3 * normal(n_rows, width),
+        turn_index=torch.arange(n_rows),
     )
 
 

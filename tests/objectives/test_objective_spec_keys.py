@@ -16,18 +16,25 @@ from arlarena_rllib.objectives import (
     AXES,
     SPEC_FIELDS,
     AdvantageRows,
+    ClipInput,
     GroupFilter,
     GroupOutcome,
     ObjectiveSpec,
     Registry,
     UnknownChoiceError,
+    WholeBatch,
     compute_advantages,
     global_denominators,
+    mismatch_weights,
     policy_objective,
 )
+from arlarena_rllib.objectives.clipping import CONTEXTS
+from arlarena_rllib.objectives.mismatch import REGISTRY as MISMATCH
+from arlarena_rllib.objectives.spec import REGISTRIES
 from arlarena_rllib.presets import METHODS, method_names, resolve_method
 
-ALWAYS = {"format_penalty", "penalty_scheme", "penalise", "kl_coef", "kl_estimator", "entropy_coef", *AXES}
+ALWAYS = {"format_penalty", "penalty_scheme", "penalise", "kl_coef", "kl_in", "entropy_coef", *REGISTRIES}
+ALWAYS |= {"seq_mask_delta", "seq_mask_norm", "mismatch", "geo_low", "geo_high"}
 
 
 class ReadRecorder:
@@ -62,6 +69,22 @@ def test_unknown_axis_name_raises_with_key_value_nearest_and_allowed(axis: str) 
         ({"gamma": "0.9"}, ["gamma='0.9'"]),
         ({"dual_clip": 0.5}, ["dual_clip=0.5", "greater than 1"]),
         ({"max_tries": 0}, ["max_tries=0"]),
+        ({"is_low": 1.1}, ["is_low=1.1", "[0, 1]"]),
+        ({"is_high": 0.9}, ["is_high=0.9", "[1, inf]"]),
+        ({"tau_neg": 0.0}, ["tau_neg=0.0", "(0, inf]"]),
+        ({"cov_frac": 1.5}, ["cov_frac=1.5", "(0, 1]"]),
+        ({"clipping": "clip_cov", "cov_low": 6.0}, ["cov_low=6.0 must be smaller than cov_high=5.0"]),
+        ({"ratio_level": "episode"}, ["ratio_level='episode'", "token, trajectory, turn"]),
+        ({"seq_mask_delta": -0.1}, ["seq_mask_delta=-0.1", "none for off"]),
+        ({"seq_mask_norm": "kept"}, ["seq_mask_norm='kept'", "kept_tokens"]),
+        ({"mismatch": "on"}, ["mismatch='on'", "active, observe, off"]),
+        ({"mismatch_is": "tis"}, ["mismatch_is='tis'", "tis_seq, tis_token"]),
+        ({"mismatch_high": 0.5}, ["mismatch_high=0.5", "[1, inf]"]),
+        ({"geo_low": 1.01}, ["geo_low=1.01", "[0, 1]"]),
+        ({"mismatch": "active", "mismatch_is": "none"}, ["mismatch='active' corrects nothing", "geo_low"]),
+        ({"kl_in": "rewards"}, ["kl_in='rewards'", "loss, reward"]),
+        ({"kl_in": "reward", "kl_estimator": "k3+"}, ["kl_in='reward'", "'k3+'", "gradient"]),
+        ({"kl_in": "reward", "kl_estimator": "k3_is"}, ["kl_in='reward'", "'k3_is'", "ratio is 1"]),
         ({"max_tries": 2.5}, ["max_tries=2.5", "whole number"]),
         ({"fill": 1}, ["fill=1", "true or false"]),
         ({"aggregation": "seq-mean-token-sum-norm"}, ["needs length_norm"]),
@@ -76,8 +99,10 @@ def test_impossible_value_raises_and_says_what_is_allowed(settings: dict[str, An
 
 def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ValueError) as caught:
-        ObjectiveSpec(clipping="gpso", gamma=2.0, adv_norm="none", max_tries=0)
-    assert len(str(caught.value).splitlines()) == 4
+        ObjectiveSpec(
+            clipping="gpso", gamma=2.0, adv_norm="none", max_tries=0, tau_pos="1", mismatch="active", mismatch_is="none"
+        )
+    assert len(str(caught.value).splitlines()) == 6
 
 
 def test_unread_key_raises_and_names_who_would_read_it() -> None:
@@ -93,6 +118,7 @@ def test_unread_key_raises_and_names_who_would_read_it() -> None:
         (ObjectiveSpec(format_penalty=0.0), "penalise", "format_penalty"),
         (ObjectiveSpec(kl_coef=0.0), "kl_estimator", "kl_coef"),
         (ObjectiveSpec(adv_norm="mean_norm"), "adv_eps", "adv_norm"),
+        (ObjectiveSpec(kl_coef=0.0), "kl_in", "kl_coef"),
     ],
 )
 def test_key_behind_a_switch_that_is_off_is_unread(spec: ObjectiveSpec, key: str, switch: str) -> None:
@@ -101,13 +127,43 @@ def test_key_behind_a_switch_that_is_off_is_unread(spec: ObjectiveSpec, key: str
     ObjectiveSpec().refuse_unread([key])
 
 
+@pytest.mark.parametrize(
+    ("key", "unread", "hint", "read"),
+    [
+        ("tau_pos", {"clipping": "ppo"}, "clipping: sapo", {"clipping": "sapo"}),
+        ("is_high", {"clipping": "gspo"}, "clipping: cispo", {"clipping": "cispo"}),
+        ("clip_low", {"clipping": "cispo"}, "clipping: clip_cov, gspo", {"clipping": "clip_cov"}),
+        ("clip_low", {"clipping": "loop", "ratio_bounds": "reciprocal"}, "ratio_bounds=", {"clipping": "loop"}),
+        ("clip_low", {"clipping": "none", "ratio_bounds": "reciprocal"}, "clipping: ", {"ratio_bounds": "reciprocal"}),
+        ("ratio_level", {"clipping": "ppo"}, "clipping: loop", {"clipping": "loop"}),
+        ("cov_coef", {"clipping": "clip_cov"}, "clipping: kl_cov", {"clipping": "kl_cov"}),
+        ("seq_mask_norm", {}, "seq_mask_delta=None", {"seq_mask_delta": 0.0}),
+        ("mismatch_is", {}, "mismatch='off'", {"mismatch": "observe"}),
+        ("mismatch_high", {}, "mismatch='off'", {"mismatch": "active"}),
+        ("geo_low", {}, "mismatch='off'", {"mismatch": "active"}),
+        (
+            "mismatch_low",
+            {"mismatch": "active"},
+            "mis_seq, mis_token",
+            {"mismatch": "active", "mismatch_is": "mis_seq"},
+        ),
+    ],
+)
+def test_bound_that_the_chosen_loss_never_reads_is_refused(
+    key: str, unread: dict[str, Any], hint: str, read: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=f"{key}=.*{hint}"):
+        ObjectiveSpec(**unread).refuse_unread([key])
+    ObjectiveSpec(**read).refuse_unread([key])
+
+
 def test_unread_check_of_an_unknown_key_names_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"'clip_hihg' is not known\. Nearest: 'clip_high'"):
         ObjectiveSpec().refuse_unread(["clip_hihg"])
 
 
 def test_every_field_is_read_by_some_choice() -> None:
-    read = set().union(*(registry.reads(name) for registry in AXES.values() for name in registry.names()))
+    read = set().union(*(registry.reads(name) for registry in REGISTRIES.values() for name in registry.names()))
     assert read <= set(SPEC_FIELDS)
     assert set(SPEC_FIELDS) == read | ALWAYS
     assert len(SPEC_FIELDS) >= 25
@@ -117,8 +173,18 @@ def test_every_field_is_read_by_some_choice() -> None:
 def test_clipping_reads_exactly_what_it_registered(batch_of: Callable[..., Any], name: str) -> None:
     batch, recorder = batch_of(0), ReadRecorder(ObjectiveSpec(clipping=name, dual_clip=3.0))
     adv = batch.advantages.unsqueeze(-1).expand_as(batch.logp)
-    AXES["clipping"].get(name)(batch.logp - batch.old_logp, adv, batch.mask, batch.logp, recorder)
+    tensors = (batch.logp - batch.old_logp, adv, batch.mask, batch.logp)
+    whole = WholeBatch(*tensors, batch.mask.sum(-1), batch.ids())
+    context = CONTEXTS[name][1](whole, recorder) if name in CONTEXTS else {}
+    AXES["clipping"].get(name)(ClipInput(*tensors, context), recorder)
     assert recorder.seen == AXES["clipping"].reads(name)
+
+
+@pytest.mark.parametrize("name", MISMATCH.names())
+def test_mismatch_weight_reads_exactly_what_it_registered(batch_of: Callable[..., Any], name: str) -> None:
+    batch, recorder = batch_of(0), ReadRecorder(ObjectiveSpec(mismatch="active", mismatch_is=name, geo_low=0.5))
+    mismatch_weights(batch.old_logp - batch.rollout_logp, batch.mask, recorder)
+    assert recorder.seen - {"mismatch_is", "geo_low", "geo_high"} == MISMATCH.reads(name)
 
 
 @pytest.mark.parametrize("name", AXES["advantage"].names())

@@ -20,9 +20,11 @@ from arlarena_rllib.objectives import (
     AXES,
     AdvantageResult,
     AdvantageRows,
+    ClipInput,
     GroupFilter,
     GroupOutcome,
     ObjectiveSpec,
+    RowIds,
     anchor_ids,
     compute_advantages,
     discounted_step_returns,
@@ -31,10 +33,12 @@ from arlarena_rllib.objectives import (
     global_denominators,
     merge_metrics,
     mismatch_metrics,
+    mismatch_weights,
     out_of_band_table,
     penalised_scores,
     policy_objective,
     reference_kl,
+    sequence_keep,
     sequence_log_ratio,
     sequence_table,
     similarity_labels,
@@ -45,7 +49,7 @@ from env_connectors.parsing import parse_reply
 SHIPPED = Path(__file__).with_name("cases.json")
 CASES_PATH = Path(os.environ.get("ARLARENA_REFCASES", SHIPPED))
 DOCUMENT = json.loads(CASES_PATH.read_text(encoding="utf-8"))
-MIN_FAMILIES, MIN_CASES = 16, 92
+MIN_FAMILIES, MIN_CASES = 24, 142
 """Implemented families and cases of the shipped file; a smaller number means that cases got lost."""
 
 RTOL = {torch.float64: 1e-9, torch.float32: 2e-4}
@@ -56,14 +60,6 @@ Family = tuple[str, str]
 Result = dict[str, Any]
 
 NOT_IMPLEMENTED: dict[Family, str] = {
-    ("loss", "cispo"): "clipping cispo",
-    ("loss", "sapo"): "clipping sapo",
-    ("loss", "reinforce"): "clipping reinforce",
-    ("loss", "grpo_sm"): "sequence masking",
-    ("loss", "cispo_sm"): "sequence masking",
-    ("loss", "sapo_sm"): "sequence masking",
-    ("loss", "mismatch_is"): "correction of the inference-trainer mismatch",
-    ("loss", "loop"): "clipping with products of ratios per turn and per trajectory",
     ("advantage", "reinforce_pp"): "advantage reinforce_pp",
     ("advantage", "reinforce_pp_baseline"): "advantage reinforce_pp_baseline",
     ("advantage", "kl_in_reward"): "KL inside the reward",
@@ -114,6 +110,9 @@ class Fixture:
     def trajectory_id(self) -> Tensor:
         return anchor_ids([(row["group"], row["traj"]) for row in self.rows])
 
+    def row_ids(self) -> RowIds:
+        return RowIds(self.trajectory_id(), torch.tensor(self.column("turn")))
+
 
 def spec_of(params: dict[str, Any], **more: Any) -> ObjectiveSpec:
     """Translate the parameters of a case; keys that a case does not have keep the defaults."""
@@ -121,7 +120,8 @@ def spec_of(params: dict[str, Any], **more: Any) -> ObjectiveSpec:
     names |= {"Lmax": "length_norm", "divide_by_rows": "norm_by_rows", "unit": "adv_unit", "eps": "adv_eps"}
     names |= {"ddof": "adv_ddof", "lam": "format_penalty", "scheme": "penalty_scheme", "mode": "adv_norm"}
     names |= {"singleton": "adv_singleton", "gamma": "gamma", "omega": "omega"}
-    names |= {"kl": "kl_estimator", "kl_coef": "kl_coef"}
+    names |= {"kl": "kl_estimator", "kl_coef": "kl_coef", "tau_pos": "tau_pos", "tau_neg": "tau_neg"}
+    names |= {"delta": "seq_mask_delta", "denominator": "seq_mask_norm", "granularity": "ratio_level"}
     values = {ours: params[theirs] for theirs, ours in names.items() if theirs in params}
     return ObjectiveSpec(**{"penalise": "format", "kl_coef": 0.0, **values, **more})
 
@@ -141,10 +141,21 @@ def loss_and_gradient(
         weight_B,
         spec,
         ref_logp_B_T=fixture.tensor("ref_logp") if spec.kl_coef else None,
+        rollout_logp_B_T=fixture.tensor(params["rollout"]) if spec.mismatch != "off" else None,
+        ids=fixture.row_ids(),
     )
     (grad_B_T,) = torch.autograd.grad(result.loss, logp_B_T)
     out = {"loss": result.loss.item(), "grad": grad_B_T.tolist(), "grad_l2": grad_B_T.norm().item()}
     return out, finish_metrics(result.metrics)
+
+
+def more_of(clipping: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Return what the cases of a clipping state in another form than the spec: CISPO's cap or distance from 1."""
+    if clipping != "cispo":
+        return {}
+    if "cap" in params:
+        return {"is_low": 0.0, "is_high": params["cap"]}
+    return {"is_low": 1.0 - params["eps_low"], "is_high": 1.0 + params["eps_high"]}
 
 
 def clipped_loss(clipping: str) -> Callable[[dict[str, Any], Fixture], Result]:
@@ -152,7 +163,7 @@ def clipped_loss(clipping: str) -> Callable[[dict[str, Any], Fixture], Result]:
         params = dict(case["params"])
         if params["agg"] == "seq-mean-token-sum-norm":
             params.setdefault("Lmax", len(fixture.raw["mask"][0]))
-        spec = spec_of(params, clipping=clipping)
+        spec = spec_of(params, clipping=clipping, **more_of(clipping, params))
         advantages = fixture.tensor(params["adv"])
         out, metrics = loss_and_gradient(fixture, params, spec, advantages)
         if "row_clipped" not in case["expected"]:
@@ -160,7 +171,7 @@ def clipped_loss(clipping: str) -> Callable[[dict[str, Any], Fixture], Result]:
         mask_B_T = fixture.mask(params)
         d_B_T = fixture.tensor(params["new"]) - fixture.tensor("old_logp")
         adv_B_T = advantages.unsqueeze(-1).expand_as(d_B_T)
-        clip = AXES["clipping"].get(clipping)(d_B_T, adv_B_T, mask_B_T, d_B_T, spec)
+        clip = AXES["clipping"].get(clipping)(ClipInput(d_B_T, adv_B_T, mask_B_T, d_B_T), spec)
         clipped_B_T = (clip.clipped_low_B_T | clip.clipped_high_B_T) & mask_B_T
         out["seq_ratio"] = sequence_log_ratio(d_B_T, mask_B_T).exp().flatten().tolist()
         out["row_clipped"] = clipped_B_T.any(-1).int().tolist()
@@ -168,6 +179,64 @@ def clipped_loss(clipping: str) -> Callable[[dict[str, Any], Fixture], Result]:
         return out
 
     return run
+
+
+def sequence_masked(clipping: str) -> Callable[[dict[str, Any], Fixture], Result]:
+    def run(case: dict[str, Any], fixture: Fixture) -> Result:
+        params = case["params"]
+        spec = spec_of(params, clipping=clipping, **more_of(clipping, params))
+        out, metrics = loss_and_gradient(fixture, params, spec, fixture.tensor(params["adv"]))
+        mask_B_T, adv_B = fixture.mask(params), fixture.tensor(params["adv"])
+        d_B_T = fixture.tensor(params["new"]) - fixture.tensor("old_logp")
+        keep_B = sequence_keep(d_B_T, adv_B.unsqueeze(-1).expand_as(d_B_T), mask_B_T, params["delta"])
+        out["keep"] = keep_B.int().tolist()
+        out["mean_log_old_over_new"] = (-sequence_log_ratio(d_B_T, mask_B_T)).flatten().tolist()
+        out["masked_rows"] = round(metrics["masked_rows_frac"] * metrics["num_rows"])
+        return out
+
+    return run
+
+
+def corrected_loss(case: dict[str, Any], fixture: Fixture) -> Result:
+    """PPO under a correction of the mismatch; also its weights and the row ratios that they rest on."""
+    params = case["params"]
+    assert params["denominator"] == "all_tokens"
+    token, sequence = "token" in params["level"], params["level"] == "sequence_product"
+    operation = {"mask": "mis", "truncate": "tis", "mask_only": None}[params.get("op", "truncate")]
+    kind = f"{operation}_{'seq' if sequence else 'token'}" if operation and (token or sequence) else "none"
+    bounds = {"mismatch_low": params.get("lo"), "mismatch_high": params.get("cap", params.get("hi"))}
+    if "geometric" in params["level"]:
+        bounds = {"mismatch_high": params.get("cap"), "geo_low": params["lo"], "geo_high": params["hi"]}
+    given = {key: value for key, value in bounds.items() if value is not None}
+    spec = spec_of(params, clipping="ppo", mismatch="active", mismatch_is=kind, **given)
+    out, _ = loss_and_gradient(fixture, params, spec, fixture.tensor(params["adv"]))
+    mask_B_T, log_rho_B_T = fixture.mask(params), fixture.tensor("old_logp") - fixture.tensor(params["rollout"])
+    mean_B = sequence_log_ratio(log_rho_B_T, mask_B_T).flatten()
+    out["weight"] = mismatch_weights(log_rho_B_T, mask_B_T, spec).weight_B_T.tolist()
+    out["seq_product"] = (mean_B * mask_B_T.sum(-1)).exp().tolist()
+    out["seq_geometric"] = mean_B.exp().tolist()
+    return out
+
+
+def loop_loss(case: dict[str, Any], fixture: Fixture) -> Result:
+    """Products of ratios under the reduction that belongs to each level, with leave-one-out advantages."""
+    params = case["params"]
+    level, is_reciprocal = params["granularity"], "/reciprocal/" in case["id"]
+    assert params["adv"] == "rloo unit=traj score=episode_sum lam=.1"
+    assert math.isclose(params["clip_lo"], 1 / params["clip_hi"] if is_reciprocal else 2 - params["clip_hi"])
+    spec = spec_of(
+        params,
+        clipping="loop",
+        advantage="rloo",
+        aggregation="traj-mean-turn-mean-token-mean" if level == "turn" else "traj-mean-token-mean",
+        ratio_bounds="reciprocal" if is_reciprocal else "symmetric",
+        clip_low=1.0 - params["clip_lo"],
+        clip_high=params["clip_hi"] - 1.0,
+        format_penalty=0.1,
+    )
+    advantages_B = compute_advantages(fixture.advantage_rows(), spec).advantages_B
+    out, _ = loss_and_gradient(fixture, params, spec, advantages_B)
+    return {"loss": out["loss"], "grad": out["grad"], "adv": advantages_B.tolist()}
 
 
 def kl_loss(case: dict[str, Any], fixture: Fixture) -> Result:
@@ -317,6 +386,14 @@ ADAPTERS: dict[Family, Callable[[dict[str, Any], Any], Result]] = {
     ("loss", "gspo"): clipped_loss("gspo"),
     ("loss", "gspo_token"): clipped_loss("gspo_token"),
     ("loss", "kl"): kl_loss,
+    ("loss", "cispo"): clipped_loss("cispo"),
+    ("loss", "sapo"): clipped_loss("sapo"),
+    ("loss", "reinforce"): clipped_loss("none"),
+    ("loss", "grpo_sm"): sequence_masked("ppo"),
+    ("loss", "cispo_sm"): sequence_masked("cispo"),
+    ("loss", "sapo_sm"): sequence_masked("sapo"),
+    ("loss", "mismatch_is"): corrected_loss,
+    ("loss", "loop"): loop_loss,
     ("loss", "sampo"): sampo_loss,
     ("identity", "gspo"): gspo_identity,
     ("advantage", "grpo"): group_advantage("grpo"),
