@@ -16,7 +16,9 @@ from ray.rllib.utils.typing import ResultDict, StateDict
 from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.errors import RolloutError, ServingError
 from arlarena_rllib.evaluation import PanelResult, panel_episodes, summarise_panel
+from arlarena_rllib.learner import collectives
 from arlarena_rllib.learner.batching import build_learner_batch, learner_shards
+from arlarena_rllib.learner.scoring import OLD_VALUE
 from arlarena_rllib.objectives import GroupFilter, GroupOutcome, ObjectiveSpec
 from arlarena_rllib.rollout.agent_loop import EpisodeSpec, RolloutSettings
 from arlarena_rllib.rollout.codec import TextCodec
@@ -24,7 +26,14 @@ from arlarena_rllib.rollout.collector import Collected, EpisodeCollector
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.metrics import trajectory_metrics, version_lag
 from arlarena_rllib.serving import GenerationRequest, Policy
-from arlarena_rllib.trajectory import Trajectory, TrajectoryGroup
+from arlarena_rllib.trajectory import (
+    TokenBatch,
+    Trajectory,
+    TrajectoryGroup,
+    build_token_batch,
+    final_state_batch,
+    row_anchors,
+)
 from env_connectors import TaskPanel
 
 GROUPS, SYNC, EVALUATION_BEFORE = "groups", "sync", "evaluation_before"
@@ -59,14 +68,16 @@ class ARLArena(Algorithm):
         with self._timed("rollout_s"):
             groups = self._collect_groups()
         if groups:
+            with self._timed("scoring_s"):
+                rows = self._scored_rows(groups)
             with self._timed("batching_s"):
                 batch, metrics = build_learner_batch(
-                    groups,
+                    rows,
                     self._spec,
-                    pad_id=self._codec.pad_id,
                     num_minibatches=self.config.num_minibatches,
                     seed=self.config.seed,
                     iteration=self.iteration,
+                    anchor_texts=row_anchors(groups) if "anchor_texts" in self._spec.needs() else None,
                 )
                 self._log(("batch",), metrics)
             with self._timed("update_s"):
@@ -127,7 +138,37 @@ class ARLArena(Algorithm):
         state = np.random.SeedSequence([self.config.seed, 0x726F, group, member]).generate_state(1)
         return int(state[0] % 2**31)
 
-    def _update(self, batch: dict[str, np.ndarray]) -> None:
+    def _scored_rows(self, groups: Sequence[TrajectoryGroup]) -> TokenBatch:
+        """Return the rows of ``groups``, with the learner's scores if the advantages need them."""
+        rows = build_token_batch(groups, pad_id=self._codec.pad_id)
+        if not self._spec.scores_before_advantages:
+            return rows
+        rows |= self._learner_scores(rows)
+        if "values" in self._spec.needs():
+            value_N = np.zeros(int(rows["trajectory_id"].max()) + 1, dtype=np.float32)
+            final, numbers = final_state_batch(groups, pad_id=self._codec.pad_id)
+            if len(numbers):
+                value_N[numbers] = self._learner_scores(final)[OLD_VALUE][:, -1]
+            rows["bootstrap_value"] = value_N[rows["trajectory_id"]]
+        return rows
+
+    def _learner_scores(self, rows: TokenBatch) -> TokenBatch:
+        """Return the learners' scores of ``rows``; several learners share the rows."""
+        read = {name: rows[name] for name in ("input_ids", "attention_mask", "loss_mask")}
+        if self.config.num_learners == 0:
+            return self.learner_group._learner.score_rows(read)
+        parts = np.array_split(np.arange(len(read["input_ids"])), self.config.num_learners)
+        shares = [{name: column[part] for name, column in read.items()} for part in parts]
+        answers = self.learner_group.foreach_learner(
+            lambda learner, shares=shares, **_: (collectives.rank(), learner.score_rows(shares[collectives.rank()]))
+        )
+        by_rank = dict(answer.get() for answer in answers)
+        return {name: np.concatenate([by_rank[r][name] for r in sorted(by_rank)]) for name in by_rank[0]}
+
+    def _update(self, batch: TokenBatch) -> None:
+        if not len(batch["minibatch"]):
+            self._log(("batch",), {"skipped_updates": 1.0})
+            return
         steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
         timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
         if self.config.num_learners == 0:

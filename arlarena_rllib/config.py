@@ -266,7 +266,10 @@ class ARLArenaConfig(AlgorithmConfig):
         """Return the spec of the causal LM module; ``model_path`` decides the architecture and the first weights."""
         from arlarena_rllib.learner.causal_lm_module import CausalLMModule
 
-        return RLModuleSpec(module_class=CausalLMModule, model_config={"model_path": self.model_path})
+        critic = "values" in self.objective_spec().needs()
+        return RLModuleSpec(
+            module_class=CausalLMModule, model_config={"model_path": self.model_path, "critic": critic}
+        )
 
     def validate(self) -> None:
         """Check every setting, their combinations and the model; all problems are reported together.

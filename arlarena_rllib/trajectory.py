@@ -162,6 +162,32 @@ def build_token_batch(groups: Sequence[TrajectoryGroup], *, pad_id: int) -> Toke
     return batch
 
 
+def row_anchors(groups: Sequence[TrajectoryGroup]) -> list[str]:
+    """Return the state of each row of :func:`build_token_batch`, as text."""
+    return [row["anchor"] for group in groups for t in group.trained for row in _rows_of(t)]
+
+
+def final_state_batch(groups: Sequence[TrajectoryGroup], *, pad_id: int) -> tuple[TokenBatch, np.ndarray]:
+    """Return one row per cut-off state, and the trajectory of each, numbered as in :func:`build_token_batch`.
+
+    A row is the prompt of the turn that a limit prevented and one more token, so that the value at that last token is the
+    value of the state. Episodes that the task ended, or whose next prompt did not fit, have no row.
+    """
+    trained = [t for group in groups for t in group.trained]
+    numbers = [n for n, t in enumerate(trained) if t.is_truncated and t.final_context_ids]
+    rows = [{"input_ids": [*trained[n].final_context_ids, pad_id]} for n in numbers]
+    for row in rows:
+        row["attention_mask"] = [1] * len(row["input_ids"])
+    width = max((len(row["input_ids"]) for row in rows), default=1)
+    batch = {
+        "input_ids": _left_padded(rows, "input_ids", width, pad_id, np.int64),
+        "attention_mask": _left_padded(rows, "attention_mask", width, 0, np.int64),
+        "loss_mask": np.zeros((len(rows), width), dtype=np.float32),
+    }
+    batch["loss_mask"][:, -1:] = 1.0
+    return batch, np.array(numbers, dtype=np.int64)
+
+
 def _rows_of(trajectory: Trajectory) -> list[dict[str, Any]]:
     parts = [[turn] for turn in trajectory.turns] if trajectory.mode == WINDOWED else [trajectory.turns]
     return [_row(trajectory, turns, index) for index, turns in enumerate(parts)]
