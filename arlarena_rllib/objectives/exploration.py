@@ -15,17 +15,17 @@ _EPS = 1e-8
 
 
 def entropy_change(entropy_now: float, entropy_initial: float, vocab_size: int) -> float:
-    """Return ``(H_now - H_initial) / log V``, both entropies in nats. Source: ARPO 2507.19849 eq. 3 and its code."""
+    """Return ``(H_now - H_initial) / log V``, both entropies in nats. Source: ARPO 2507.19849 and its code."""
     return (entropy_now - entropy_initial) / math.log(vocab_size)
 
 
 def branch_probability(change: float, *, alpha: float = 0.5, beta: float = 0.2) -> float:
-    """Return ``P = alpha + beta change``, not clipped. Source: ARPO 2507.19849 eq. 4."""
+    """Return ``P = alpha + beta change``, not clipped. Source: ARPO 2507.19849."""
     return alpha + beta * change
 
 
 def branch_by_threshold(probability: float, tau: float) -> bool:
-    """Return whether ``P > tau``. Source: ARPO 2507.19849 eq. 4."""
+    """Return whether ``P > tau``. Source: ARPO 2507.19849."""
     return probability > tau
 
 
@@ -56,7 +56,7 @@ class ThinkingSignal:
 def thinking_signal(probs_T_V: Tensor, *, top_j: int, alpha: float, normaliser: str) -> ThinkingSignal:
     """Return ``M = alpha H~ + (1 - alpha)(1 - C~)`` along one reply.
 
-    Source: T2PO 2605.02178 sec. 3.1. `normaliser` says what ~ is: "offline_minmax" over the whole reply (the paper; it
+    Source: T2PO 2605.02178. `normaliser` says what ~ is: "offline_minmax" over the whole reply (the paper; it
     needs the future), "causal_minmax" over the tokens so far (saturates while H falls, so the change is 0 and triggers
     at any threshold), "fixed_range" H / log V and p_max in place of C~ (this project's; top_j is not used).
 
@@ -95,7 +95,7 @@ def window_means(delta_T: Tensor, window: int) -> Tensor:
 def thinking_stop(window_mean_T: Tensor, *, threshold: float, min_tokens: int) -> int | None:
     """Return the first token after which thinking is cut: at least min_tokens so far, and window mean < threshold.
 
-    Source: T2PO 2605.02178 sec. 3.2 (token-level intervention). The end-of-thinking token is forced at the next one.
+    Source: T2PO 2605.02178 (token-level intervention). The end-of-thinking token is forced at the next one.
 
     Args:
         window_mean_T: [T] float from `window_means`; nan never triggers.
@@ -111,7 +111,7 @@ def thinking_stop(window_mean_T: Tensor, *, threshold: float, min_tokens: int) -
 
 
 def turn_signal(signal_T: Tensor, *, floor: float = 1e-12) -> float:
-    """Return the geometric mean of a turn's signal, ``exp(mean log max(M, floor))``. Source: T2PO 2605.02178 sec. 3.3.
+    """Return the geometric mean of a turn's signal, ``exp(mean log max(M, floor))``. Source: T2PO 2605.02178.
 
     One token with M = 0 pulls the mean down hard, to the floor's root.
     """
@@ -132,7 +132,7 @@ def choose_turn(
 ) -> TurnChoice:
     """Return the first candidate turn whose signal moved at least `threshold` from the turn before, or the last tried.
 
-    Source: T2PO 2605.02178 sec. 3.3 (turn-level resampling, at most max_resamples times).
+    Source: T2PO 2605.02178 (turn-level resampling, at most max_resamples times).
 
     Args:
         previous: signal of the turn before; None at the first turn, which is never resampled.

@@ -24,7 +24,7 @@ VOID_TURNS: tuple[str, ...] = ("keep", "mask_turn", "drop_trajectory")
 def overlong_punishment(length_B: Tensor, *, max_len: int, buffer: int, factor: float) -> Tensor:
     """Return ``factor * clamp(((max_len - buffer) - length) / buffer, -1, 0)``, to be added to the reward.
 
-    Source: DAPO 2503.14476 eq. 13 with factor 1. Differs from verl in: not below -factor (matters beyond max_len only).
+    Source: DAPO 2503.14476 sec. 3.4 with factor 1. Differs from verl in: not below -factor (matters beyond max_len only).
 
     Args:
         length_B: [B] integer, response tokens of each row.
@@ -45,7 +45,7 @@ def overlong_punishment(length_B: Tensor, *, max_len: int, buffer: int, factor: 
 def void_rows(action_valid_B: Tensor, trajectory_id_B: Tensor, *, rule: str) -> Tensor:
     """Return the rows that a rule for turns without a valid action leaves out of the loss.
 
-    Source: SimpleTIR 2509.02479 sec. 3.2 ("drop_trajectory": one void turn takes the whole trajectory out).
+    Source: SimpleTIR 2509.02479 ("drop_trajectory": one void turn takes the whole trajectory out).
 
     Args:
         action_valid_B: [B] bool.
@@ -66,7 +66,7 @@ def void_rows(action_valid_B: Tensor, trajectory_id_B: Tensor, *, rule: str) -> 
 def small_advantage_rows(advantages: Tensor, mask_B_T: Tensor, *, min_abs: float) -> Tensor:
     """Return the rows on which no policy token has ``|A| >= min_abs``.
 
-    Source: LOOP 2502.01600, app. (rollouts with |A| < 0.01 are dropped). With one advantage per trajectory all its rows
+    Source: LOOP 2502.01600 (rollouts with |A| < 0.01 are dropped). With one advantage per trajectory all its rows
     go together.
 
     Args:

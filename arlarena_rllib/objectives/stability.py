@@ -33,7 +33,7 @@ def stability_rule(
 ) -> Stability:
     """Return the verdict over the last ``ceil(tail_fraction n)`` values of a success curve.
 
-    Source: ARLArena 2602.21534 sec. 4 ("variance of the success rate over the final 20 % of training steps below a
+    Source: ARLArena 2602.21534 ("variance of the success rate over the final 20 % of training steps below a
     predefined threshold"); the threshold is not published. 2.5e-3 is twice the binomial variance of 128 episodes at 0.8;
     the bound on the drop is this project's, because variance alone calls a flat collapse stable.
 

@@ -14,6 +14,7 @@ import torch
 
 from arlarena_rllib.objectives import (
     AXES,
+    NEEDS,
     SPEC_FIELDS,
     AdvantageRows,
     GroupFilter,
@@ -27,7 +28,12 @@ from arlarena_rllib.objectives import (
 )
 from arlarena_rllib.presets import METHODS, method_names, resolve_method
 
-ALWAYS = {"format_penalty", "penalty_scheme", "penalise", "kl_coef", "kl_estimator", "entropy_coef", *AXES}
+ALWAYS = {
+    *("format_penalty", "penalise", "kl_coef", "kl_estimator", "kl_in", "entropy_coef", *AXES),
+    *("overlong_buffer", "overlong_max_len", "overlong_factor", "overlong_mask", "void_turn", "min_abs_advantage"),
+}
+OF_THE_CRITIC = {"value_clip"}
+"""Registered with the advantages that need a critic, read by its loss."""
 
 
 class ReadRecorder:
@@ -66,6 +72,21 @@ def test_unknown_axis_name_raises_with_key_value_nearest_and_allowed(axis: str) 
         ({"fill": 1}, ["fill=1", "true or false"]),
         ({"aggregation": "seq-mean-token-sum-norm"}, ["needs length_norm"]),
         ({"aggregation": "seq-mean-token-sum-norm", "length_norm": 0}, ["length_norm=0"]),
+        ({"kl_in": "both"}, ["kl_in='both'", "loss, reward"]),
+        ({"anchor_match": "fuzzy"}, ["anchor_match='fuzzy'", "exact, similar"]),
+        ({"similarity_threshold": 0.0}, ["similarity_threshold=0.0", "[0.01, 1]"]),
+        ({"hgpo_levels": 1.5}, ["hgpo_levels=1.5", "whole number"]),
+        ({"hgpo_levels": -1}, ["hgpo_levels=-1"]),
+        ({"token_gamma": 1.1}, ["token_gamma=1.1", "[0, 1]"]),
+        ({"gae_lambda": -0.1}, ["gae_lambda=-0.1"]),
+        ({"adv_whiten": "yes"}, ["adv_whiten='yes'", "true or false"]),
+        ({"surplus": "hold"}, ["surplus='hold'", "drop, keep"]),
+        ({"void_turn": "mask"}, ["void_turn='mask'", "mask_turn"]),
+        ({"overlong_buffer": 8}, ["overlong_buffer=8 needs overlong_max_len"]),
+        ({"overlong_buffer": 8, "overlong_max_len": 4}, ["overlong_max_len=4 must be at least overlong_buffer=8"]),
+        ({"overlong_buffer": 8, "overlong_max_len": 9.5}, ["overlong_max_len=9.5", "whole number"]),
+        ({"overlong_mask": 1}, ["overlong_mask=1", "true or false"]),
+        ({"min_abs_advantage": -1.0}, ["min_abs_advantage=-1.0"]),
     ],
 )
 def test_impossible_value_raises_and_says_what_is_allowed(settings: dict[str, Any], words: list[str]) -> None:
@@ -93,12 +114,68 @@ def test_unread_key_raises_and_names_who_would_read_it() -> None:
         (ObjectiveSpec(format_penalty=0.0), "penalise", "format_penalty"),
         (ObjectiveSpec(kl_coef=0.0), "kl_estimator", "kl_coef"),
         (ObjectiveSpec(adv_norm="mean_norm"), "adv_eps", "adv_norm"),
+        (ObjectiveSpec(kl_coef=0.0), "kl_in", "kl_coef"),
+        (ObjectiveSpec(advantage="gigpo", anchor_match="exact"), "similarity_threshold", "anchor_match"),
+        (ObjectiveSpec(overlong_buffer=0), "overlong_max_len", "overlong_buffer"),
+        (ObjectiveSpec(overlong_buffer=0), "overlong_factor", "overlong_buffer"),
     ],
 )
 def test_key_behind_a_switch_that_is_off_is_unread(spec: ObjectiveSpec, key: str, switch: str) -> None:
     with pytest.raises(ValueError, match=f"{key}=.*{switch}="):
         spec.refuse_unread([key])
-    ObjectiveSpec().refuse_unread([key])
+    switched_on = {"overlong_buffer": 2, "overlong_max_len": 4, "anchor_match": "similar", "advantage": "gigpo"}
+    ObjectiveSpec(**switched_on).refuse_unread([key])
+
+
+@pytest.mark.parametrize(
+    ("spec", "key"),
+    [
+        (ObjectiveSpec(advantage="hgpo"), "penalty_scheme"),
+        (ObjectiveSpec(advantage="hgpo"), "adv_unit"),
+        (ObjectiveSpec(advantage="gae_turn"), "token_gamma"),
+        (ObjectiveSpec(advantage="gae_token"), "gamma"),
+        (ObjectiveSpec(advantage="reinforce_pp"), "adv_norm"),
+        (ObjectiveSpec(advantage="grpo"), "gae_lambda"),
+        (ObjectiveSpec(advantage="gigpo"), "hgpo_levels"),
+        (ObjectiveSpec(advantage="grpo"), "empg_zeta"),
+        (ObjectiveSpec(filtering="none"), "surplus"),
+    ],
+)
+def test_key_of_another_choice_is_unread(spec: ObjectiveSpec, key: str) -> None:
+    with pytest.raises(ValueError, match=rf"{key}=.* nothing reads it"):
+        spec.refuse_unread([key])
+
+
+def test_needs_are_those_of_the_choices_and_of_the_kl_in_the_reward() -> None:
+    assert ObjectiveSpec().needs() == frozenset()
+    assert not ObjectiveSpec(advantage="gigpo").scores_before_advantages
+    assert ObjectiveSpec(advantage="gigpo").needs() == {"anchors", "turns"}
+    assert ObjectiveSpec(advantage="gigpo", anchor_match="similar").needs() == {"anchors", "turns", "anchor_texts"}
+    assert ObjectiveSpec(anchor_match="similar").needs() == frozenset()
+    in_reward = ObjectiveSpec(kl_in="reward")
+    assert in_reward.needs() == {"mask", "old_logp", "ref_logp"}
+    assert in_reward.scores_before_advantages
+    assert ObjectiveSpec(kl_in="reward", kl_coef=0.0).needs() == frozenset()
+    assert ObjectiveSpec(advantage="gae_turn").needs() == {"mask", "values", "turns"}
+    assert ObjectiveSpec(advantage="empg").scores_before_advantages
+    assert ObjectiveSpec(void_turn="mask_turn").needs() == {"turns"}
+    assert ObjectiveSpec(overlong_buffer=1, overlong_max_len=2).needs() == {"mask"}
+
+
+def test_need_that_cannot_be_had_is_refused_with_who_needs_it() -> None:
+    spec = ObjectiveSpec(advantage="gae_turn", kl_in="reward")
+    with pytest.raises(ValueError) as caught:
+        spec.refuse_missing(["mask", "old_logp", "values"], where="trajectory_mode='append'")
+    turns, ref = str(caught.value).splitlines()
+    assert "advantage='gae_turn' needs turns (one row per turn), which trajectory_mode='append' does not give" in turns
+    assert "kl_in='reward' needs ref_logp" in ref
+    spec.refuse_missing(NEEDS, where="anything")
+
+
+def test_registry_refuses_a_need_that_does_not_exist() -> None:
+    registry: Registry[Callable[[], int]] = Registry("advantage")
+    with pytest.raises(UnknownChoiceError, match=r"'valuse' is not known\. Nearest: 'values'"):
+        registry.register("one", needs=("valuse",))
 
 
 def test_unread_check_of_an_unknown_key_names_the_nearest() -> None:
@@ -123,9 +200,13 @@ def test_clipping_reads_exactly_what_it_registered(batch_of: Callable[..., Any],
 
 @pytest.mark.parametrize("name", AXES["advantage"].names())
 def test_advantage_reads_exactly_what_it_registered(rows_of: Callable[..., AdvantageRows], name: str) -> None:
-    rows, recorder = rows_of(0), ReadRecorder(ObjectiveSpec(advantage=name))
-    AXES["advantage"].get(name)(rows, rows.episode_return_B, recorder)
-    assert recorder.seen - {"format_penalty", "penalise"} == AXES["advantage"].reads(name)
+    similar = ObjectiveSpec(advantage=name, anchor_match="similar")
+    seen = set()
+    for spec in (similar, replace(similar, kl_in="reward", overlong_buffer=1, overlong_max_len=2)):
+        recorder = ReadRecorder(spec)
+        AXES["advantage"].get(name)(rows_of(0), recorder)
+        seen |= recorder.seen
+    assert seen - ALWAYS == AXES["advantage"].reads(name) - OF_THE_CRITIC
 
 
 @pytest.mark.parametrize("name", AXES["aggregation"].names())
@@ -176,7 +257,7 @@ def test_method_takes_one_finite_step_on_a_random_batch(
     out = compute_advantages(rows, spec)
     batch = replace(
         batch_of(3, n_rows=len(rows.group_id_B), spread=1e-3),
-        advantages=out.advantages_B,
+        advantages=out.advantages,
         trajectory_id=rows.trajectory_id_B,
     )
     result, grad = batch.objective(spec)

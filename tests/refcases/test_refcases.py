@@ -58,7 +58,7 @@ from env_connectors.parsing import parse_reply
 SHIPPED = Path(__file__).with_name("cases.json")
 CASES_PATH = Path(os.environ.get("ARLARENA_REFCASES", SHIPPED))
 DOCUMENT = json.loads(CASES_PATH.read_text(encoding="utf-8"))
-MIN_FAMILIES, MIN_CASES = 16, 92
+MIN_FAMILIES, MIN_CASES = 26, 120
 """Implemented families and cases of the shipped file; a smaller number means that cases got lost."""
 
 RTOL = {torch.float64: 1e-9, torch.float32: 2e-4}

@@ -29,7 +29,7 @@ def empg(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
 
     With H~ the min-max normalised mean entropy of a row: ``g = exp(-k H~) / mean exp(-k H~)``, ``f = exp(-k' H~)``; the
     bonus is 0 at a trajectory's last turn, and positive for failed trajectories too. All statistics are over the rows
-    of the batch that have policy tokens. Source: EMPG 2509.09265 eq. 5-8. Differs from the released code in: a row
+    of the batch that have policy tokens. Source: EMPG 2509.09265. Differs from the released code in: a row
     without policy tokens is left out (its entropy of 0 would be the minimum).
 
     Args:
@@ -43,7 +43,7 @@ def empg(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     Notes:
         Equal entropies give H~ = 0 up to rounding over 1e-8: g = f = 1.
     """
-    rows.need("entropy", "advantage='empg'")
+    rows.require("entropy", "advantage='empg'")
     base = grpo(rows, spec)
     entropy_B, live_B = _mean_entropy(rows)
     norm_B = _min_max(entropy_B, live_B)

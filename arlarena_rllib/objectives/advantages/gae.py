@@ -52,7 +52,7 @@ def gae_token(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     Notes:
         Loops over the longest sequence. Whitening is over all policy tokens of the batch.
     """
-    rows.need("values", "advantage='gae_token'")
+    rows.require("values", "advantage='gae_token'")
     mask_B_T = policy_tokens(rows, "advantage='gae_token'")
     invalid_B = (~penalised_flag(rows, spec)).to(torch.float64)
     is_row = spec.adv_unit == "row"
@@ -85,7 +85,7 @@ def gae_turn(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     Notes:
         Loops over the turns of the longest trajectory. Whitening is over turns: a turn is one decision.
     """
-    rows.need("values", "advantage='gae_turn'")
+    rows.require("values", "advantage='gae_turn'")
     first_B_T = first_policy_token(policy_tokens(rows, "advantage='gae_turn'"))
     reward_B = rows.step_reward_B.to(torch.float64) - turn_costs(rows, spec)
     at = _decisions(rows, first_B_T, reward_B, is_row=False)

@@ -21,7 +21,7 @@ def arpo_soft(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return the GRPO advantage of the whole trajectory on all its rows, shared tokens included.
 
     A shared token stands in every trajectory that contains it, so its gradient is the sum over them; that is the
-    sharing. Source: ARPO 2507.19849 sec. 3.2, its default. Statistics are over all trajectories of the task.
+    sharing. Source: ARPO 2507.19849, its default. Statistics are over all trajectories of the task.
 
     Args:
         rows: [B] vectors as for grpo.
@@ -37,7 +37,7 @@ def arpo_hard(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return, per token, the mean GRPO advantage of the trajectories that share the token.
 
     ``A_t = (1/d) sum of A over the d trajectories of the group that hold t``; a token of one trajectory keeps its A.
-    Source: ARPO 2507.19849 sec. 3.2. A duplicated trajectory counts twice.
+    Source: ARPO 2507.19849. A duplicated trajectory counts twice.
 
     Args:
         rows: [B] vectors as for grpo, mask_B_T, prefix_id_B_T.
@@ -47,7 +47,7 @@ def arpo_hard(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     Raises:
         ValueError: the mask or the prefix ids are missing.
     """
-    rows.need("prefixes", "advantage='arpo_hard'")
+    rows.require("prefixes", "advantage='arpo_hard'")
     base = grpo(rows, spec)
     mask_B_T = policy_tokens(rows, "advantage='arpo_hard'")
     group_B_T = rows.group_id_B.unsqueeze(-1).expand(mask_B_T.shape)

@@ -71,7 +71,7 @@ def kl_costs(rows: AdvantageRows, spec: ObjectiveSpec) -> Tensor | None:
     if spec.kl_in != "reward" or spec.kl_coef == 0.0:
         return None
     for need in ("old_logp", "ref_logp"):
-        rows.need(need, "kl_in='reward'")
+        rows.require(need, "kl_in='reward'")
     x_B_T = rows.ref_logp_B_T.to(torch.float64) - rows.old_logp_B_T.to(torch.float64)  # type: ignore[union-attr]
     x_B_T = torch.where(policy_tokens(rows, "kl_in='reward'"), x_B_T, 0.0).detach()
     return spec.kl_coef * reference_kl(spec.kl_estimator, x_B_T, torch.zeros_like(x_B_T))
@@ -157,7 +157,7 @@ def policy_tokens(rows: AdvantageRows, who: str) -> Tensor:
     Raises:
         ValueError: the rows have none.
     """
-    rows.need("mask", who)
+    rows.require("mask", who)
     return rows.mask_B_T.bool()  # type: ignore[union-attr]
 
 

@@ -85,7 +85,7 @@ class AdvantageRows:
         _check_tokens({name: tensors[name] for name in _TOKENS if name in tensors}, len(self.group_id_B))
         _check_trajectories(self.trajectory_id_B, {name: vectors[name] for name in _OF_TRAJECTORY if name in vectors})
 
-    def need(self, need: str, who: str) -> None:
+    def require(self, need: str, who: str) -> None:
         """Check that the rows carry what a need stands for.
 
         Raises:

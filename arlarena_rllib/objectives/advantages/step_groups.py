@@ -105,14 +105,14 @@ def state_labels(rows: AdvantageRows, spec: ObjectiveSpec) -> Tensor:
         ValueError: the rows lack the ids or texts.
     """
     if spec.anchor_match == "similar":
-        rows.need("anchor_texts", "anchor_match='similar'")
+        rows.require("anchor_texts", "anchor_match='similar'")
         labels = similarity_labels(
             rows.anchor_text_B,  # type: ignore[arg-type]
             rows.group_id_B.tolist(),
             spec.similarity_threshold,
         )
         return torch.tensor(labels, dtype=torch.int64, device=rows.group_id_B.device)
-    rows.need("anchors", f"advantage={spec.advantage!r}")
+    rows.require("anchors", f"advantage={spec.advantage!r}")
     return dense_index(torch.stack([rows.group_id_B, rows.anchor_id_B], dim=1))[0]  # type: ignore[list-item]
 
 
