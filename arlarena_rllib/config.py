@@ -267,9 +267,7 @@ class ARLArenaConfig(AlgorithmConfig):
         from arlarena_rllib.learner.causal_lm_module import CausalLMModule
 
         critic = "values" in self.objective_spec().needs()
-        return RLModuleSpec(
-            module_class=CausalLMModule, model_config={"model_path": self.model_path, "critic": critic}
-        )
+        return RLModuleSpec(module_class=CausalLMModule, model_config={"model_path": self.model_path, "critic": critic})
 
     def validate(self) -> None:
         """Check every setting, their combinations and the model; all problems are reported together.

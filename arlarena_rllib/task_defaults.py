@@ -33,7 +33,9 @@ class TaskDefaults:
         return found
 
 
-def _scale(groups: int, size: int, window: int, prompt: int, response: int, lr: float, temperature: float) -> dict[str, Any]:
+def _scale(
+    groups: int, size: int, window: int, prompt: int, response: int, lr: float, temperature: float
+) -> dict[str, Any]:
     return {
         "env_runners.groups_per_iteration": groups,
         "env_runners.group_size": size,

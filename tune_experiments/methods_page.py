@@ -9,7 +9,6 @@ from arlarena_rllib.presets import METHODS, resolve_with_origin
 from arlarena_rllib.task_defaults import SOURCE, TASKS
 
 
-
 def methods_table() -> str:
     """Return one line per method: name, a choice on every axis, source."""
     rows = [("method", *AXES, "source")]

@@ -95,7 +95,10 @@ def _advantage_rows(batch: TokenBatch, anchor_texts: Sequence[str] | None) -> Ad
 
 
 def _advantage_columns(result: AdvantageResult) -> TokenBatch:
-    columns = {"advantages": result.advantages, **{k: v for k, v in result.parts.items() if k in ("returns", "value_mask")}}
+    columns = {
+        "advantages": result.advantages,
+        **{k: v for k, v in result.parts.items() if k in ("returns", "value_mask")},
+    }
     return {name: value.numpy().astype(np.float32) for name, value in columns.items()}
 
 

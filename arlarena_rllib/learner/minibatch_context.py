@@ -7,7 +7,7 @@ from torch import Tensor
 
 from arlarena_rllib.learner import collectives
 from arlarena_rllib.learner.causal_lm_module import LOGP
-from arlarena_rllib.learner.scoring import OLD_LOGP, RowScorer, Rows, indexed_micro_batches
+from arlarena_rllib.learner.scoring import OLD_LOGP, Rows, RowScorer, indexed_micro_batches
 from arlarena_rllib.objectives import ObjectiveSpec, RowIds, batch_context
 
 _READ = (OLD_LOGP, "rollout_logp", "advantages", "loss_mask", "loss_weight", "trajectory_id", "turn_index")

@@ -243,4 +243,3 @@ class PolicyTorchLearner(TorchLearner):
             found = token_scores(self.policy.lm, ids, torch.ones_like(ids), last=len(response), temperature=temperature)
             scores.append(found.logp_B_K[0].tolist())
         return scores
-

@@ -15,7 +15,7 @@ from torch import Tensor
 from arlarena_rllib.objectives.clipping import MAX_LOG_RATIO, ClipResult, sequence_log_ratio, token_ratio
 
 TOKENS, ROWS = "sum/tokens", "sum/rows"
-LOSSES = ("policy_loss", "kl_loss", "entropy_loss", "total_loss")
+LOSSES = ("policy_loss", "kl_loss", "entropy_loss", "value_loss", "total_loss")
 """Losses, weighted by the global denominators already: they add up, nothing is divided."""
 
 _MISMATCH_TOKENS, _MISMATCH_ROWS = "sum/mismatch_tokens", "sum/mismatch_rows"

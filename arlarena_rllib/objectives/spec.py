@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from arlarena_rllib.objectives import advantages, aggregation, clipping, filtering, kl, mismatch, weighting
-from arlarena_rllib.objectives.registry import Registry, unknown_choice
+from arlarena_rllib.objectives import advantages, aggregation, clipping, filtering, kl, mismatch, shaping, weighting
+from arlarena_rllib.objectives.registry import NEEDS, SCORED_NEEDS, Registry, unknown_choice
 from arlarena_rllib.objectives.scores import PENALISED_FLAGS, PENALTY_SCHEMES
 
 AXES: dict[str, Registry[Any]] = {
@@ -31,6 +31,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "adv_unit": advantages.UNITS,
     "adv_norm": advantages.NORMS,
     "adv_singleton": advantages.SINGLETONS,
+    "anchor_match": advantages.ANCHOR_MATCHES,
     "penalty_scheme": PENALTY_SCHEMES,
     "penalise": PENALISED_FLAGS,
     "filter_metric": filtering.METRICS,
@@ -39,6 +40,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "seq_mask_norm": weighting.SEQ_MASK_NORMS,
     "kl_in": kl.PLACES,
     "mismatch": mismatch.MODES,
+    "surplus": filtering.SURPLUSES,
+    "void_turn": shaping.VOID_TURNS,
 }
 """Parameters with a closed list of values."""
 
@@ -56,6 +59,19 @@ _RANGES: dict[str, tuple[float, float]] = {
     "adv_ddof": (0, 1),
     "gamma": (0.0, 1.0),
     "omega": (0.0, math.inf),
+    "similarity_threshold": (0.01, 1.0),
+    "hgpo_levels": (0, math.inf),
+    "hgpo_alpha": (0.0, math.inf),
+    "empg_k": (0.0, math.inf),
+    "empg_k_future": (0.0, math.inf),
+    "empg_zeta": (0.0, math.inf),
+    "token_gamma": (0.0, 1.0),
+    "gae_lambda": (0.0, 1.0),
+    "value_coef": (0.0, math.inf),
+    "value_clip": (0.0, math.inf),
+    "overlong_buffer": (0, math.inf),
+    "overlong_factor": (0.0, math.inf),
+    "min_abs_advantage": (0.0, math.inf),
     "format_penalty": (0.0, math.inf),
     "max_tries": (1, math.inf),
     "cold_start_iterations": (0, math.inf),
@@ -80,15 +96,23 @@ _UNREAD_IF: dict[str, tuple[str, object]] = {
     **dict.fromkeys(("mismatch_is", "mismatch_low", "mismatch_high", "geo_low", "geo_high"), ("mismatch", "off")),
     "adv_eps": ("adv_norm", "mean_norm"),
     "adv_ddof": ("adv_norm", "mean_norm"),
+    "similarity_threshold": ("anchor_match", "exact"),
+    "overlong_max_len": ("overlong_buffer", 0),
+    "overlong_factor": ("overlong_buffer", 0),
 }
 """Parameter -> (switch, value of the switch at which the parameter is not read); counts if the switch itself is read."""
 _ALWAYS_READ = (
     *REGISTRIES,
-    *("format_penalty", "penalty_scheme", "penalise", "kl_coef", "kl_in", "entropy_coef"),
+    *("format_penalty", "penalise", "kl_coef", "kl_in", "entropy_coef"),
     *("seq_mask_delta", "seq_mask_norm", "mismatch", "geo_low", "geo_high"),
+    *("overlong_buffer", "overlong_max_len", "overlong_factor", "overlong_mask", "void_turn", "min_abs_advantage"),
 )
-_INTEGERS = ("adv_ddof", "max_tries", "cold_start_iterations", "length_norm")
-_FLAGS = ("norm_by_rows", "fill")
+_OPTIONAL_INTEGERS = ("length_norm", "overlong_max_len")
+_INTEGERS = (
+    *("adv_ddof", "max_tries", "cold_start_iterations", "hgpo_levels", "overlong_buffer"),
+    *_OPTIONAL_INTEGERS,
+)
+_FLAGS = ("norm_by_rows", "fill", "adv_whiten", "overlong_mask")
 
 
 @dataclass(frozen=True)
@@ -154,7 +178,7 @@ class ObjectiveSpec:
     """Rows with a larger geometric mean of rho are masked, >= 1; None = no bound."""
 
     length_norm: int | None = None
-    """Constant response length L_max [tokens] of seq-mean-token-sum-norm; must be given for it."""
+    """Constant response length L_max [tokens] of seq-mean-token-sum-norm; None = the run's longest row (`within`)."""
     norm_by_rows: bool = True
     """seq-mean-token-sum-norm: divide by the number of rows too (verl does not)."""
 
@@ -169,9 +193,33 @@ class ObjectiveSpec:
     adv_singleton: str = "zero"
     """Advantage of a group of one: "zero" (no baseline, no signal) or "raw" (the score itself, as verl)."""
     gamma: float = 0.95
-    """Discount of the step returns of GiGPO."""
+    """Discount per turn: step returns of GiGPO and HGPO, turn-level GAE."""
     omega: float = 1.0
     """Weight of the step advantage of GiGPO."""
+    anchor_match: str = "exact"
+    """Which turns share a state: "exact" (equal anchors) or "similar" (texts of the state, greedy clusters)."""
+    similarity_threshold: float = 0.95
+    """Smallest text similarity of one state, in [0.01, 1]."""
+    hgpo_levels: int = 2
+    """HGPO: most turns before the current one that must be equal too."""
+    hgpo_alpha: float = 1.0
+    """HGPO: level k weighs (k + 1)^hgpo_alpha."""
+    empg_k: float = 1.0
+    """EMPG: how strongly a turn's entropy scales its advantage down."""
+    empg_k_future: float = 1.0
+    """EMPG: how strongly the next turn's entropy scales the bonus down."""
+    empg_zeta: float = 0.05
+    """EMPG: weight of the bonus for a sure next turn."""
+    token_gamma: float = 1.0
+    """Discount per policy token: REINFORCE++, token-level GAE."""
+    gae_lambda: float = 1.0
+    """GAE: 1 = Monte-Carlo return minus value, 0 = one-step difference."""
+    adv_whiten: bool = True
+    """GAE: shift and scale advantages over the batch to mean 0 and variance 1."""
+    value_coef: float = 0.5
+    """Weight of the critic's loss beside the policy's."""
+    value_clip: float = 0.5
+    """Most that a value may move from that of the rollout before its loss is clipped, in units of value."""
 
     format_penalty: float = 0.1
     """Subtracted for a malformed or invalid action, in units of reward; 0 = off."""
@@ -188,6 +236,21 @@ class ObjectiveSpec:
     """Last try: complete the batch with uniform groups, in order."""
     cold_start_iterations: int = 0
     """The first so many iterations are not filtered."""
+    surplus: str = "drop"
+    """Informative groups beyond the target: "drop", or "keep" (a larger batch)."""
+
+    overlong_buffer: int = 0
+    """Tokens before overlong_max_len over which a reply's punishment grows from 0 to overlong_factor; 0 = off."""
+    overlong_max_len: int | None = None
+    """Longest allowed reply [tokens], buffer included; None = the run's longest row (`within`)."""
+    overlong_factor: float = 1.0
+    """Largest overlong punishment, in units of reward."""
+    overlong_mask: bool = False
+    """Leave replies that the length limit cut out of the loss; they still count in their group's statistics."""
+    void_turn: str = "keep"
+    """A turn without a valid action: "keep", "mask_turn" (out of the loss) or "drop_trajectory" (all its turns)."""
+    min_abs_advantage: float = 0.0
+    """Leave rows with no advantage of at least this size out of the loss; 0 = off."""
 
     kl_coef: float = 0.01
     """Weight of the KL to the reference policy; 0 = off."""
@@ -203,6 +266,15 @@ class ObjectiveSpec:
         if problems:
             raise ValueError("\n".join(problems))
 
+    def within(self, max_row_tokens: int) -> ObjectiveSpec:
+        """Return the spec with every length that is left open set to the run's own limit.
+
+        Args:
+            max_row_tokens: most policy tokens of one row.
+        """
+        open_lengths = {key: max_row_tokens for key in _OPTIONAL_INTEGERS if getattr(self, key) is None}
+        return dataclasses.replace(self, **open_lengths)
+
     def read_keys(self) -> frozenset[str]:
         """Return the names of the parameters that this point of the grid reads, the axis names included."""
         return self._candidates() - self._switched_off()
@@ -214,6 +286,52 @@ class ObjectiveSpec:
     def _switched_off(self) -> set[str]:
         read = self._candidates()
         return {k for k, (switch, off) in _UNREAD_IF.items() if switch in read and getattr(self, switch) == off}
+
+    def needs(self) -> frozenset[str]:
+        """Return what the rows must carry before the advantages can be computed, keys of `NEEDS`."""
+        return frozenset(need for need, _ in self._needs_and_owners())
+
+    @property
+    def scores_before_advantages(self) -> bool:
+        """Whether a scoring pass of the learner must come before the advantages."""
+        return bool(self.needs() & SCORED_NEEDS)
+
+    def refuse_missing(self, available: Iterable[str], *, where: str) -> None:
+        """Check that everything this point of the grid needs can be had.
+
+        Args:
+            available: keys of `NEEDS` that the rows will carry.
+            where: what the rows come from, for the message, e.g. "trajectory_mode='append'".
+        Raises:
+            ValueError: lists each missing need, who needs it, and what it is.
+        """
+        have = set(available)
+        missing = [
+            f"{owner} needs {need} ({NEEDS[need]}), which {where} does not give. Choose another {owner.split('=')[0]}."
+            for need, owner in self._needs_and_owners()
+            if need not in have
+        ]
+        if missing:
+            raise ValueError("\n".join(missing))
+
+    def _needs_and_owners(self) -> list[tuple[str, str]]:
+        pairs = [
+            (need, f"{axis}={getattr(self, axis)!r}")
+            for axis, registry in AXES.items()
+            for need in sorted(registry.needs(getattr(self, axis)))
+        ]
+        if self.kl_in == "reward" and self.kl_coef != 0.0:
+            pairs += [(need, "kl_in='reward'") for need in ("mask", "old_logp", "ref_logp")]
+        if self.anchor_match == "similar" and "anchor_match" in self.read_keys():
+            pairs.append(("anchor_texts", "anchor_match='similar'"))
+        if self.overlong_buffer > 0:
+            pairs.append(("mask", f"overlong_buffer={self.overlong_buffer}"))
+        if self.void_turn == "mask_turn":
+            pairs.append(("turns", "void_turn='mask_turn'"))
+        if self.clipping == "loop" and self.ratio_level != "token":
+            need = "turns" if self.ratio_level == "turn" else "trajectories"
+            pairs.append((need, f"clipping='loop' with ratio_level={self.ratio_level!r}"))
+        return pairs
 
     def refuse_unread(self, keys: Iterable[str]) -> None:
         """Check that every given parameter is read by the chosen axes.
@@ -246,7 +364,7 @@ class ObjectiveSpec:
         ]
 
     def _bad_types(self) -> list[str]:
-        whole = [key for key in _INTEGERS if not _is_integer(getattr(self, key), optional=key == "length_norm")]
+        whole = [key for key in _INTEGERS if not _is_integer(getattr(self, key), optional=key in _OPTIONAL_INTEGERS)]
         flags = [key for key in _FLAGS if not isinstance(getattr(self, key), bool)]
         return [f"{key}={getattr(self, key)!r} must be a whole number." for key in whole] + [
             f"{key}={getattr(self, key)!r} must be true or false." for key in flags
@@ -270,11 +388,13 @@ class ObjectiveSpec:
             problems.append(f"dual_clip={self.dual_clip!r} must be a number greater than 1, or none to switch it off.")
         if _is_integer(self.length_norm, optional=False) and self.length_norm < 1:  # type: ignore[operator]
             problems.append(f"length_norm={self.length_norm!r} must be at least 1 token.")
-        if self.length_norm is None and self.aggregation in aggregation.REGISTRY.readers("length_norm"):
-            problems.append(
-                f"aggregation={self.aggregation!r} needs length_norm: set it to the largest number of response tokens."
-            )
-        return problems
+        return problems + self._bad_overlong()
+
+    def _bad_overlong(self) -> list[str]:
+        buffer, longest = self.overlong_buffer, self.overlong_max_len
+        if not _is_integer(buffer, optional=False) or not _is_integer(longest, optional=False):
+            return []
+        return [] if longest >= buffer else [f"overlong_max_len={longest} must be at least overlong_buffer={buffer}."]
 
     def _bad_combinations(self) -> list[str]:
         problems = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from advantage_cases import drawn_rows
 from torch import Tensor
 
 from arlarena_rllib.objectives import (
@@ -15,7 +16,6 @@ from arlarena_rllib.objectives import (
     ObjectiveSpec,
     RowIds,
     batch_context,
-    episode_returns,
     global_denominators,
     policy_objective,
 )
@@ -117,30 +117,6 @@ def make_batch(
     )
 
 
-def make_rows(seed: int, *, n_groups: int = 3, group_size: int = 3, max_turns: int = 3) -> AdvantageRows:
-    """Return rows with rewards that are multiples of 1/8, so that sums and shifts by such numbers are exact."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def whole(high: int, count: int) -> Tensor:
-        return torch.randint(high, (count,), generator=generator)
-
-    turns_N = 1 + whole(max_turns, n_groups * group_size)
-    trajectory_id_B = torch.repeat_interleave(torch.arange(len(turns_N)), turns_N)
-    turn_index_B = torch.cat([torch.arange(int(n)) for n in turns_N])
-    n_rows = len(trajectory_id_B)
-    step_reward_B = whole(9, n_rows).to(torch.float64) / 8.0 - 0.5
-    return AdvantageRows(
-        group_id_B=trajectory_id_B // group_size,
-        trajectory_id_B=trajectory_id_B,
-        turn_index_B=turn_index_B,
-        step_reward_B=step_reward_B,
-        episode_return_B=episode_returns(step_reward_B, trajectory_id_B),
-        format_valid_B=whole(4, n_rows) > 0,
-        action_valid_B=whole(3, n_rows) > 0,
-        anchor_id_B=whole(3, n_rows),
-    )
-
-
 @pytest.fixture(scope="session")
 def batch_of() -> Callable[..., Batch]:
     return make_batch
@@ -148,4 +124,4 @@ def batch_of() -> Callable[..., Batch]:
 
 @pytest.fixture(scope="session")
 def rows_of() -> Callable[..., AdvantageRows]:
-    return make_rows
+    return drawn_rows

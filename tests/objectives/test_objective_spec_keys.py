@@ -14,6 +14,7 @@ import torch
 
 from arlarena_rllib.objectives import (
     AXES,
+    NEEDS,
     SPEC_FIELDS,
     AdvantageRows,
     ClipInput,
@@ -33,8 +34,13 @@ from arlarena_rllib.objectives.mismatch import REGISTRY as MISMATCH
 from arlarena_rllib.objectives.spec import REGISTRIES
 from arlarena_rllib.presets import METHODS, method_names, resolve_method
 
-ALWAYS = {"format_penalty", "penalty_scheme", "penalise", "kl_coef", "kl_in", "entropy_coef", *REGISTRIES}
-ALWAYS |= {"seq_mask_delta", "seq_mask_norm", "mismatch", "geo_low", "geo_high"}
+ALWAYS = {
+    *("format_penalty", "penalise", "kl_coef", "kl_in", "entropy_coef", *REGISTRIES),
+    *("seq_mask_delta", "seq_mask_norm", "mismatch", "geo_low", "geo_high"),
+    *("overlong_buffer", "overlong_max_len", "overlong_factor", "overlong_mask", "void_turn", "min_abs_advantage"),
+}
+OF_THE_CRITIC = {"value_clip", "value_coef"}
+"""Registered with the advantages that need a critic, read by its loss."""
 
 
 class ReadRecorder:
@@ -87,8 +93,21 @@ def test_unknown_axis_name_raises_with_key_value_nearest_and_allowed(axis: str) 
         ({"kl_in": "reward", "kl_estimator": "k3_is"}, ["kl_in='reward'", "'k3_is'", "ratio is 1"]),
         ({"max_tries": 2.5}, ["max_tries=2.5", "whole number"]),
         ({"fill": 1}, ["fill=1", "true or false"]),
-        ({"aggregation": "seq-mean-token-sum-norm"}, ["needs length_norm"]),
         ({"aggregation": "seq-mean-token-sum-norm", "length_norm": 0}, ["length_norm=0"]),
+        ({"kl_in": "both"}, ["kl_in='both'", "loss, reward"]),
+        ({"anchor_match": "fuzzy"}, ["anchor_match='fuzzy'", "exact, similar"]),
+        ({"similarity_threshold": 0.0}, ["similarity_threshold=0.0", "[0.01, 1]"]),
+        ({"hgpo_levels": 1.5}, ["hgpo_levels=1.5", "whole number"]),
+        ({"hgpo_levels": -1}, ["hgpo_levels=-1"]),
+        ({"token_gamma": 1.1}, ["token_gamma=1.1", "[0, 1]"]),
+        ({"gae_lambda": -0.1}, ["gae_lambda=-0.1"]),
+        ({"adv_whiten": "yes"}, ["adv_whiten='yes'", "true or false"]),
+        ({"surplus": "hold"}, ["surplus='hold'", "drop, keep"]),
+        ({"void_turn": "mask"}, ["void_turn='mask'", "mask_turn"]),
+        ({"overlong_buffer": 8, "overlong_max_len": 4}, ["overlong_max_len=4 must be at least overlong_buffer=8"]),
+        ({"overlong_buffer": 8, "overlong_max_len": 9.5}, ["overlong_max_len=9.5", "whole number"]),
+        ({"overlong_mask": 1}, ["overlong_mask=1", "true or false"]),
+        ({"min_abs_advantage": -1.0}, ["min_abs_advantage=-1.0"]),
     ],
 )
 def test_impossible_value_raises_and_says_what_is_allowed(settings: dict[str, Any], words: list[str]) -> None:
@@ -119,12 +138,67 @@ def test_unread_key_raises_and_names_who_would_read_it() -> None:
         (ObjectiveSpec(kl_coef=0.0), "kl_estimator", "kl_coef"),
         (ObjectiveSpec(adv_norm="mean_norm"), "adv_eps", "adv_norm"),
         (ObjectiveSpec(kl_coef=0.0), "kl_in", "kl_coef"),
+        (ObjectiveSpec(advantage="gigpo", anchor_match="exact"), "similarity_threshold", "anchor_match"),
+        (ObjectiveSpec(overlong_buffer=0), "overlong_max_len", "overlong_buffer"),
+        (ObjectiveSpec(overlong_buffer=0), "overlong_factor", "overlong_buffer"),
     ],
 )
 def test_key_behind_a_switch_that_is_off_is_unread(spec: ObjectiveSpec, key: str, switch: str) -> None:
     with pytest.raises(ValueError, match=f"{key}=.*{switch}="):
         spec.refuse_unread([key])
-    ObjectiveSpec().refuse_unread([key])
+    switched_on = {"overlong_buffer": 2, "overlong_max_len": 4, "anchor_match": "similar", "advantage": "gigpo"}
+    ObjectiveSpec(**switched_on).refuse_unread([key])
+
+
+@pytest.mark.parametrize(
+    ("spec", "key"),
+    [
+        (ObjectiveSpec(advantage="hgpo"), "penalty_scheme"),
+        (ObjectiveSpec(advantage="hgpo"), "adv_unit"),
+        (ObjectiveSpec(advantage="gae_turn"), "token_gamma"),
+        (ObjectiveSpec(advantage="gae_token"), "gamma"),
+        (ObjectiveSpec(advantage="reinforce_pp"), "adv_norm"),
+        (ObjectiveSpec(advantage="grpo"), "gae_lambda"),
+        (ObjectiveSpec(advantage="gigpo"), "hgpo_levels"),
+        (ObjectiveSpec(advantage="grpo"), "empg_zeta"),
+        (ObjectiveSpec(filtering="none"), "surplus"),
+    ],
+)
+def test_key_of_another_choice_is_unread(spec: ObjectiveSpec, key: str) -> None:
+    with pytest.raises(ValueError, match=rf"{key}=.* nothing reads it"):
+        spec.refuse_unread([key])
+
+
+def test_needs_are_those_of_the_choices_and_of_the_kl_in_the_reward() -> None:
+    assert ObjectiveSpec().needs() == frozenset()
+    assert not ObjectiveSpec(advantage="gigpo").scores_before_advantages
+    assert ObjectiveSpec(advantage="gigpo").needs() == {"anchors", "turns"}
+    assert ObjectiveSpec(advantage="gigpo", anchor_match="similar").needs() == {"anchors", "turns", "anchor_texts"}
+    assert ObjectiveSpec(anchor_match="similar").needs() == frozenset()
+    in_reward = ObjectiveSpec(kl_in="reward")
+    assert in_reward.needs() == {"mask", "old_logp", "ref_logp"}
+    assert in_reward.scores_before_advantages
+    assert ObjectiveSpec(kl_in="reward", kl_coef=0.0).needs() == frozenset()
+    assert ObjectiveSpec(advantage="gae_turn").needs() == {"mask", "values", "turns"}
+    assert ObjectiveSpec(advantage="empg").scores_before_advantages
+    assert ObjectiveSpec(void_turn="mask_turn").needs() == {"turns"}
+    assert ObjectiveSpec(overlong_buffer=1, overlong_max_len=2).needs() == {"mask"}
+
+
+def test_need_that_cannot_be_had_is_refused_with_who_needs_it() -> None:
+    spec = ObjectiveSpec(advantage="gae_turn", kl_in="reward")
+    with pytest.raises(ValueError) as caught:
+        spec.refuse_missing(["mask", "old_logp", "values"], where="trajectory_mode='append'")
+    turns, ref = str(caught.value).splitlines()
+    assert "advantage='gae_turn' needs turns (one row per turn), which trajectory_mode='append' does not give" in turns
+    assert "kl_in='reward' needs ref_logp" in ref
+    spec.refuse_missing(NEEDS, where="anything")
+
+
+def test_registry_refuses_a_need_that_does_not_exist() -> None:
+    registry: Registry[Callable[[], int]] = Registry("advantage")
+    with pytest.raises(UnknownChoiceError, match=r"'valuse' is not known\. Nearest: 'values'"):
+        registry.register("one", needs=("valuse",))
 
 
 @pytest.mark.parametrize(
@@ -189,9 +263,13 @@ def test_mismatch_weight_reads_exactly_what_it_registered(batch_of: Callable[...
 
 @pytest.mark.parametrize("name", AXES["advantage"].names())
 def test_advantage_reads_exactly_what_it_registered(rows_of: Callable[..., AdvantageRows], name: str) -> None:
-    rows, recorder = rows_of(0), ReadRecorder(ObjectiveSpec(advantage=name))
-    AXES["advantage"].get(name)(rows, rows.episode_return_B, recorder)
-    assert recorder.seen - {"format_penalty", "penalise"} == AXES["advantage"].reads(name)
+    similar = ObjectiveSpec(advantage=name, anchor_match="similar")
+    seen = set()
+    for spec in (similar, replace(similar, kl_in="reward", overlong_buffer=1, overlong_max_len=2)):
+        recorder = ReadRecorder(spec)
+        AXES["advantage"].get(name)(rows_of(0), recorder)
+        seen |= recorder.seen
+    assert seen - ALWAYS == AXES["advantage"].reads(name) - OF_THE_CRITIC
 
 
 @pytest.mark.parametrize("name", AXES["aggregation"].names())
@@ -237,12 +315,12 @@ def test_method_takes_one_finite_step_on_a_random_batch(
     batch_of: Callable[..., Any], rows_of: Callable[..., AdvantageRows], name: str
 ) -> None:
     """From rows to gradient through the public functions, with advantages of the method itself."""
-    spec = resolve_method(name)
+    spec = resolve_method(name).within(8)
     rows = rows_of(3)
     out = compute_advantages(rows, spec)
     batch = replace(
         batch_of(3, n_rows=len(rows.group_id_B), spread=1e-3),
-        advantages=out.advantages_B,
+        advantages=out.advantages,
         trajectory_id=rows.trajectory_id_B,
     )
     result, grad = batch.objective(spec)
@@ -326,3 +404,12 @@ def test_import_of_objectives_and_presets_loads_neither_ray_nor_models_nor_envs(
     code = f"import sys, arlarena_rllib.presets; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_lengths_left_open_are_those_of_the_run() -> None:
+    spec = ObjectiveSpec(aggregation="seq-mean-token-sum-norm", overlong_buffer=2, overlong_max_len=6)
+    assert spec.length_norm is None
+    closed = spec.within(16)
+    assert (closed.length_norm, closed.overlong_max_len) == (16, 6)
+    with pytest.raises(ValueError, match="overlong_max_len=3 must be at least overlong_buffer=4"):
+        ObjectiveSpec(overlong_buffer=4).within(3)
