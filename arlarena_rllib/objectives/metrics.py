@@ -156,7 +156,7 @@ def finish_metrics(raw: Mapping[str, Tensor]) -> dict[str, float]:
         floats; a metric whose parts are absent, or that has no policy token to average over, is left out. One transfer
         from the device.
     """
-    values = _as_floats(raw)
+    values = as_floats(raw)
     done = {name: values[f"sum/{name}"] for name in LOSSES if f"sum/{name}" in values}
     done |= {name: values[key] for name, key in (("num_tokens", TOKENS), ("num_rows", ROWS)) if key in values}
     measured = {key for key, value in values.items() if key not in _COUNTS or value > 0}
@@ -178,7 +178,8 @@ def finish_metrics(raw: Mapping[str, Tensor]) -> dict[str, float]:
 _MERGE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"sum": torch.add, "min": torch.minimum, "max": torch.maximum}
 
 
-def _as_floats(raw: Mapping[str, Tensor]) -> dict[str, float]:
+def as_floats(raw: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return 0-dim raw metrics as Python numbers, with one transfer from the device."""
     if not raw:
         return {}
     packed = torch.stack([torch.as_tensor(value).to(torch.float64) for value in raw.values()])

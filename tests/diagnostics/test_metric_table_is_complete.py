@@ -1,0 +1,92 @@
+"""docs/diagnostics.md names every metric that the functions produce."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arlarena_rllib.diagnostics import (
+    AlarmReport,
+    finish_update_tables,
+    group_uniformity,
+    prompt_dependence,
+    success_by_task_type,
+)
+from arlarena_rllib.objectives import (
+    GroupFilter,
+    GroupOutcome,
+    ObjectiveSpec,
+    finish_metrics,
+    mismatch_metrics,
+    policy_objective,
+)
+from arlarena_rllib.objectives.tables import BAND_CELLS, KL_CELLS
+from arlarena_rllib.rollout.metrics import trajectory_metrics, version_lag
+from arlarena_rllib.trajectory import StopReason, Trajectory, Turn
+
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "diagnostics.md"
+
+
+def _documented() -> dict[str, set[str]]:
+    """Return section -> names in the first column of its table; a name without a slash has the prefix of the one before."""
+    found: dict[str, set[str]] = {}
+    prefix = ""
+    for line in TABLE.read_text().splitlines():
+        for name in re.findall(r"`([^`]+)`", line.split("|")[1]) if line.startswith("| `") else []:
+            prefix, _, bare = name.rpartition("/") if "/" in name else (prefix, "/", name)
+            found.setdefault(prefix, set()).add(bare)
+    return found
+
+
+def _family(name: str) -> str:
+    for cell in BAND_CELLS:
+        name = re.sub(rf"^(oob_(?:token|seq))_{cell}_frac$", r"\1_<cell>_frac", name)
+    for cell in KL_CELLS:
+        name = name.replace(cell.replace("|", "_"), "<sign>_<side>_<entropy>")
+    for reason in StopReason:
+        name = name.replace(f"stop_{reason.value}_frac", "stop_<reason>_frac")
+    return name.replace("task_type_look", "task_type_<type>")
+
+
+def _objective_names(rows: Any) -> list[str]:
+    spec = ObjectiveSpec(kl_coef=0.1)
+    arguments = (rows.logp, rows.old_logp, rows.advantages, rows.mask, torch.ones(9), spec)
+    result = policy_objective(*arguments, ref_logp_B_T=rows.ref_logp, entropy_B_T=rows.entropy)
+    mismatch = mismatch_metrics(rows.old_logp, rows.ref_logp, rows.mask)
+    return [*finish_metrics(result.metrics), *finish_metrics(mismatch)]
+
+
+def _episode_names() -> list[str]:
+    turn = Turn([1], [2], [-0.1], [1], [0], "reply", "act", True, True, "state", 1.0)
+    trajectories = [Trajectory("task", 0, 0, turns=[turn])]
+    return [
+        *trajectory_metrics(trajectories),
+        *version_lag(trajectories, 0),
+        *success_by_task_type(["look"], [True]),
+    ]
+
+
+def _group_names() -> list[str]:
+    report = GroupFilter(ObjectiveSpec(), target_groups=1).report()
+    return [*report.as_metrics(), *group_uniformity([GroupOutcome((1.0,), (True,))])]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names_of"),
+    [
+        ("learner", _objective_names),
+        ("learner", lambda rows: finish_update_tables(rows.tables())),
+        ("env_runners", lambda rows: _episode_names()),
+        ("groups", lambda rows: _group_names()),
+        ("prompts", lambda rows: prompt_dependence(torch.zeros(1, 2), [0], [1])),
+        ("alarm", lambda rows: AlarmReport(0).as_metrics()),
+    ],
+)
+def test_table_names_every_metric(rows_of: Callable[..., Any], prefix: str, names_of: Callable[[Any], Any]) -> None:
+    names = {_family(name) for name in names_of(rows_of(1))} - {"num_env_steps_sampled"}  # logged as a lifetime sum
+    assert names and names - _documented()[prefix] == set()
