@@ -12,13 +12,15 @@ import numpy as np
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.rllib.utils.typing import ResultDict, StateDict
+from ray.tune.result import DONE
 
+from arlarena_rllib.collapse_watch import CollapseWatch, measure_prompt_dependence
 from arlarena_rllib.config import ARLArenaConfig
+from arlarena_rllib.diagnostics import group_uniformity, success_by_task_type
 from arlarena_rllib.errors import RolloutError, ServingError
 from arlarena_rllib.evaluation import PanelResult, panel_episodes, summarise_panel
-from arlarena_rllib.learner import collectives
-from arlarena_rllib.learner.batching import build_learner_batch, learner_shards
-from arlarena_rllib.learner.scoring import OLD_VALUE
+from arlarena_rllib.learner.batching import build_learner_batch, scored_rows
+from arlarena_rllib.learner.link import LearnerLink
 from arlarena_rllib.objectives import GroupFilter, GroupOutcome, ObjectiveSpec
 from arlarena_rllib.rollout.agent_loop import EpisodeSpec, RolloutSettings
 from arlarena_rllib.rollout.codec import TextCodec
@@ -26,14 +28,7 @@ from arlarena_rllib.rollout.collector import Collected, EpisodeCollector
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.metrics import trajectory_metrics, version_lag
 from arlarena_rllib.serving import GenerationRequest, Policy
-from arlarena_rllib.trajectory import (
-    TokenBatch,
-    Trajectory,
-    TrajectoryGroup,
-    build_token_batch,
-    final_state_batch,
-    row_anchors,
-)
+from arlarena_rllib.trajectory import TokenBatch, Trajectory, TrajectoryGroup, row_anchors
 from env_connectors import TaskPanel
 
 GROUPS, SYNC, EVALUATION_BEFORE = "groups", "sync", "evaluation_before"
@@ -48,6 +43,8 @@ class ARLArena(Algorithm):
     _codec: TextCodec
     _policy: Policy
     _collector: EpisodeCollector
+    _learners: LearnerLink
+    _watch: CollapseWatch
     _settings: RolloutSettings
     _version: int
     _cursor: int
@@ -69,7 +66,7 @@ class ARLArena(Algorithm):
             groups = self._collect_groups()
         if groups:
             with self._timed("scoring_s"):
-                rows = self._scored_rows(groups)
+                rows = scored_rows(groups, self._spec, self._learners.scores, pad_id=self._codec.pad_id)
             with self._timed("batching_s"):
                 batch, metrics = build_learner_batch(
                     rows,
@@ -79,9 +76,11 @@ class ARLArena(Algorithm):
                     iteration=self.iteration,
                     anchor_texts=row_anchors(groups) if "anchor_texts" in self._spec.needs() else None,
                 )
-                self._log(("batch",), metrics)
-            with self._timed("update_s"):
-                self._update(batch)
+                self._log(("batch",), metrics | {"skipped_updates": float(not len(batch["minibatch"]))})
+            if len(batch["minibatch"]):
+                with self._timed("update_s"):
+                    self._update(batch)
+            self._measure_prompt_dependence(groups)
             self._probe_prompts = _short_prompts(groups, self.config.sync_check_sequences) or self._probe_prompts
             with self._timed("weight_sync_s"):
                 self._publish()
@@ -93,21 +92,22 @@ class ARLArena(Algorithm):
         chosen = GroupFilter(self._spec, target_groups=target, iteration=self.iteration)
         kept: list[TrajectoryGroup] = []
         everything: list[Trajectory] = []
+        outcomes: list[GroupOutcome] = []
         failed_groups = 0
         while chosen.needs_more:
             groups, collected = self._sample_groups(target - len(kept))
             everything += collected.trajectories
             usable = [g for g in groups if len(g.trained) >= 2]
             failed_groups += len(groups) - len(usable)
-            taken = chosen.offer(
-                [
-                    GroupOutcome(
-                        returns=tuple(t.episode_return for t in g.trained),
-                        successes=tuple(t.success for t in g.trained),
-                    )
-                    for g in usable
-                ]
-            )
+            offered = [
+                GroupOutcome(
+                    returns=tuple(t.episode_return for t in g.trained),
+                    successes=tuple(t.success for t in g.trained),
+                )
+                for g in usable
+            ]
+            outcomes += offered
+            taken = chosen.offer(offered)
             kept += [usable[i] for i in taken]
             self._log_serving(collected)
         if not any(not t.stop_reason.is_failed_episode for t in everything):
@@ -115,6 +115,7 @@ class ARLArena(Algorithm):
                 f"all {len(everything)} episodes of iteration {self.iteration} failed; the first: "
                 f"{everything[0].stop_reason.value}: {everything[0].error}"
             )
+        self._log((GROUPS,), group_uniformity(outcomes))
         self._log_rollouts(everything, kept, chosen, failed_groups)
         return kept
 
@@ -138,53 +139,33 @@ class ARLArena(Algorithm):
         state = np.random.SeedSequence([self.config.seed, 0x726F, group, member]).generate_state(1)
         return int(state[0] % 2**31)
 
-    def _scored_rows(self, groups: Sequence[TrajectoryGroup]) -> TokenBatch:
-        """Return the rows of ``groups``, with the learner's scores if the advantages need them."""
-        rows = build_token_batch(groups, pad_id=self._codec.pad_id)
-        if not self._spec.scores_before_advantages:
-            return rows
-        rows |= self._learner_scores(rows)
-        if "values" in self._spec.needs():
-            value_N = np.zeros(int(rows["trajectory_id"].max()) + 1, dtype=np.float32)
-            final, numbers = final_state_batch(groups, pad_id=self._codec.pad_id)
-            if len(numbers):
-                value_N[numbers] = self._learner_scores(final)[OLD_VALUE][:, -1]
-            rows["bootstrap_value"] = value_N[rows["trajectory_id"]]
-        return rows
-
-    def _learner_scores(self, rows: TokenBatch) -> TokenBatch:
-        """Return the learners' scores of ``rows``; several learners share the rows."""
-        read = {name: rows[name] for name in ("input_ids", "attention_mask", "loss_mask")}
-        if self.config.num_learners == 0:
-            return self.learner_group._learner.score_rows(read)
-        parts = np.array_split(np.arange(len(read["input_ids"])), self.config.num_learners)
-        shares = [{name: column[part] for name, column in read.items()} for part in parts]
-        answers = self.learner_group.foreach_learner(
-            lambda learner, shares=shares, **_: (collectives.rank(), learner.score_rows(shares[collectives.rank()]))
-        )
-        by_rank = dict(answer.get() for answer in answers)
-        return {name: np.concatenate([by_rank[r][name] for r in sorted(by_rank)]) for name in by_rank[0]}
-
     def _update(self, batch: TokenBatch) -> None:
-        if not len(batch["minibatch"]):
-            self._log(("batch",), {"skipped_updates": 1.0})
-            return
         steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
-        timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
-        if self.config.num_learners == 0:
-            results = self.learner_group.update(batch=learner_shards(batch, 1)[0], timesteps=timesteps)
-        else:
-            results = self.learner_group.update(
-                batches=learner_shards(batch, self.config.num_learners), timesteps=timesteps
-            )
+        results = self._learners.update(batch, {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps})
         self.metrics.aggregate(results, key="learners")
+
+    def step(self) -> ResultDict:
+        """Run one iteration as RLlib does; then the alarm looks at its result, and may end the trial."""
+        result = super().step()
+        if self._watch.judge({**result, "training_iteration": self.iteration + 1}) and self.config.stop_on_collapse:
+            result[DONE] = True
+        return result
+
+    def _measure_prompt_dependence(self, groups: Sequence[TrajectoryGroup]) -> None:
+        every = self.config.prompt_dependence_interval
+        if every and (self.iteration + 1) % every == 0:
+            seed = int(np.random.SeedSequence([self.config.seed, 0x7064, self.iteration]).generate_state(1)[0])
+            self._log(("prompts",), measure_prompt_dependence(groups, self._score_sequences, seed=seed))
+
+    def _score_sequences(self, sequences: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+        return self._learners.ask("score_sequences", sequences, self.config.temperature)
 
     # --- weights and the sampler = learner check -----------------------------------------------------------------
 
     def _publish(self, version: int | None = None) -> None:
         """Publish the learner's weights and compare sampler and learner on a few sequences."""
         self._version = self._version + 1 if version is None else version
-        weights = self._on_learner("export_weights")
+        weights = self._learners.ask("export_weights")
         self._policy.publish(self._version, weights)
         if self.config.sync_check_sequences:
             self._check_sync()
@@ -206,7 +187,7 @@ class ARLArena(Algorithm):
                 if result.is_error:
                     raise ServingError(f"the sampler = learner check failed to generate: {result.error}")
             sequences = [(q.prompt_ids, r.token_ids) for q, r in zip(requests, results, strict=True)]
-            scores = self._on_learner("score_sequences", sequences, self.config.temperature)
+            scores = self._score_sequences(sequences)
             for score, result in zip(scores, results, strict=True):
                 worst = max(worst, float(np.abs(np.subtract(score, result.logprobs)).max()))
         self._log((SYNC,), {"logp_abs_diff_max": worst})
@@ -215,13 +196,6 @@ class ARLArena(Algorithm):
                 f"after publishing weight version {self._version} sampler and learner differ by {worst:.3g} in log-prob, "
                 f"above serving.sync_check_bound={self.config.sync_check_bound:g}. The engine does not run these weights."
             )
-
-    def _on_learner(self, method: str, *args: Any) -> Any:
-        """Call a method of the (first) learner and return its answer."""
-        if self.config.num_learners == 0:
-            return getattr(self.learner_group._learner, method)(*args)
-        results = self.learner_group.foreach_learner(lambda learner, **_: getattr(learner, method)(*args))
-        return next(r.get() for r in results if r.ok)
 
     # --- evaluation ----------------------------------------------------------------------------------------------
 
@@ -254,6 +228,8 @@ class ARLArena(Algorithm):
         self._policy = self.config.start_policy(f"policy-{self.trial_id}-{time.time_ns():x}", self._codec.stop_ids)
         try:
             super().setup(config)
+            self._learners = LearnerLink(self.learner_group, self.config.num_learners)
+            self._watch = CollapseWatch(self.config.alarm_thresholds)
             self._collector = EpisodeCollector(
                 self.env_runner_group, self._policy.client_spec, wait_budget_s=self.config.retry_budget_s
             )
@@ -289,6 +265,7 @@ class ARLArena(Algorithm):
             "inert_iterations": self._inert_iterations,
             "probe_prompts": self._probe_prompts,
             "panel_hash": self._panel.panel_hash,
+            "alarm": self._watch.get_state(),
         }
         return state
 
@@ -299,6 +276,7 @@ class ARLArena(Algorithm):
             arena = state["arena"]
             self._cursor, self._version = arena["cursor"], arena["version"]
             self._inert_iterations, self._probe_prompts = arena["inert_iterations"], arena["probe_prompts"]
+            self._watch.set_state(arena["alarm"])
             if arena["panel_hash"] != self._panel.panel_hash:
                 warnings.warn(
                     f"the checkpoint was trained on panel {arena['panel_hash']}, this environment has "
@@ -326,6 +304,8 @@ class ARLArena(Algorithm):
         failed_groups: int,
     ) -> None:
         metrics = trajectory_metrics(everything) | version_lag(everything, self._version)
+        good = [t for t in everything if not t.stop_reason.is_failed_episode]
+        metrics |= success_by_task_type([t.task_type for t in good], [t.success for t in good])
         steps = metrics.pop("num_env_steps_sampled", 0.0)
         self._log((ENV_RUNNER_RESULTS,), metrics)
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -20,7 +20,34 @@ from arlarena_rllib.objectives import (
     global_denominators_from_counts,
     rows_in_loss,
 )
-from arlarena_rllib.trajectory import TokenBatch
+from arlarena_rllib.trajectory import TokenBatch, TrajectoryGroup, build_token_batch, final_state_batch
+
+
+def scored_rows(
+    groups: Sequence[TrajectoryGroup], spec: ObjectiveSpec, score: Callable[[TokenBatch], TokenBatch], *, pad_id: int
+) -> TokenBatch:
+    """Return the rows of ``groups``, with the learner's scores if the advantages need them.
+
+    With a critic, ``bootstrap_value`` float32 [B] is the value of the state at which a limit cut the row's episode off; 0
+    for the others, and where not even the next prompt fitted.
+
+    Args:
+        groups: The iteration's groups.
+        spec: The point of the method grid.
+        score: Returns `RowScorer.scores` of some rows.
+        pad_id: Token id for padding.
+    """
+    rows = build_token_batch(groups, pad_id=pad_id)
+    if not spec.scores_before_advantages:
+        return rows
+    rows |= score(rows)
+    if "values" in spec.needs():
+        value_N = np.zeros(int(rows["trajectory_id"].max()) + 1, dtype=np.float32)
+        final, numbers = final_state_batch(groups, pad_id=pad_id)
+        if len(numbers):
+            value_N[numbers] = score(final)[OLD_VALUE][:, -1]
+        rows["bootstrap_value"] = value_N[rows["trajectory_id"]]
+    return rows
 
 
 def build_learner_batch(

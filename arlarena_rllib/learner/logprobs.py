@@ -71,5 +71,12 @@ def token_scores(
     value = None
     if value_head is not None:
         value = value_head(output.hidden_states[-1][:, width - predicted - 1 : -1].float()).squeeze(-1)
-    missing = (last - predicted, 0)
-    return TokenScores(*(None if v is None else nn.functional.pad(v, missing) for v in (logp, entropy, value)))
+
+    def aligned(found_B_P: Tensor) -> Tensor:
+        return nn.functional.pad(found_B_P, (last - predicted, 0))
+
+    return TokenScores(
+        aligned(logp),
+        None if entropy is None else aligned(entropy),
+        None if value is None else aligned(value),
+    )

@@ -11,6 +11,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from torch import Tensor
 
+from arlarena_rllib.diagnostics import entropy_threshold, finish_update_tables, row_mean_entropy, update_tables
 from arlarena_rllib.errors import LearnerError
 from arlarena_rllib.learner import collectives
 from arlarena_rllib.learner.causal_lm_module import ENTROPY, LOGP, VALUE, CausalLMModule
@@ -27,7 +28,7 @@ from arlarena_rllib.objectives import (
     value_loss,
 )
 
-_CONTEXT = "context/"
+_CONTEXT, _ENTROPY_ROW = "context/", "entropy_row"
 _LOSS_KEYS = ("policy_loss", "kl_loss", "entropy_loss", "value_loss", "total_loss")
 
 
@@ -102,8 +103,11 @@ class PolicyTorchLearner(TorchLearner):
     def _update(self, batch: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         rows: dict[str, Tensor] = dict(batch[DEFAULT_MODULE_ID])
         if OLD_LOGP not in rows:
-            rows |= self._scorer.scores(rows)
+            rows |= self._scores(rows)
         mismatch = mismatch_metrics(rows[OLD_LOGP], rows["rollout_logp"], rows["loss_mask"])
+        rows[_ENTROPY_ROW] = row_mean_entropy(rows[OLD_ENTROPY], rows["loss_mask"])
+        self._entropy_threshold = entropy_threshold(collectives.gathered(rows[_ENTROPY_ROW].cpu()))
+        self._tables: list[dict[str, Tensor]] = []
         steps = int(rows["minibatch"].max()) + 1 if len(rows["minibatch"]) else 0
         steps = collectives.maximum(steps, self._device)
         sums: list[dict[str, Tensor]] = []
@@ -116,6 +120,8 @@ class PolicyTorchLearner(TorchLearner):
                 norms.append(norm)
         metrics = finish_metrics(merge_metrics(collectives.gathered(merge_metrics(sums))))
         metrics.update(finish_metrics(merge_metrics(collectives.gathered(mismatch))))
+        tables = merge_metrics(collectives.gathered(merge_metrics(self._tables)))
+        metrics.update(finish_update_tables(tables), entropy_threshold=self._entropy_threshold)
         metrics.update({key: metrics[key] / len(norms) for key in _LOSS_KEYS if key in metrics})
         finite = [n for n in norms if math.isfinite(n)]
         metrics["grad_norm"] = sum(finite) / len(finite) if finite else math.nan
@@ -134,11 +140,11 @@ class PolicyTorchLearner(TorchLearner):
         def tail(name: str) -> Tensor:
             return batch[name][:, -width:]
 
-        advantages = batch["advantages"]
+        advantages = batch["advantages"] if batch["advantages"].dim() == 1 else tail("advantages")
         result = policy_objective(
             fwd_out[LOGP],
             tail(OLD_LOGP),
-            advantages if advantages.dim() == 1 else advantages[:, -width:],
+            advantages,
             tail("loss_mask"),
             batch["loss_weight"],
             self._spec,
@@ -152,6 +158,17 @@ class PolicyTorchLearner(TorchLearner):
             },
         )
         self._micro_metrics.append(result.metrics)
+        self._tables.append(
+            update_tables(
+                fwd_out[LOGP].detach(),
+                tail(OLD_LOGP),
+                advantages,
+                tail("loss_mask"),
+                batch[_ENTROPY_ROW],
+                entropy_threshold=self._entropy_threshold,
+                ref_logp_B_T=tail(REF_LOGP) if REF_LOGP in batch else None,
+            )
+        )
         if fwd_out[VALUE] is None:
             return result.loss
         critic = value_loss(
@@ -211,6 +228,9 @@ class PolicyTorchLearner(TorchLearner):
                 f"{len(minibatch)} rows from row {int(minibatch[0]) if len(minibatch) else -1}. Lower training.lr."
             )
 
+    def _scores(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+        return self._scorer.scores(rows)
+
     def _log(self, key: str, value: Any) -> None:
         self.metrics.log_value((DEFAULT_MODULE_ID, key), value, reduce="mean", window=1)
 
@@ -227,7 +247,7 @@ class PolicyTorchLearner(TorchLearner):
             columns: ``input_ids``, ``attention_mask``, ``loss_mask`` [B, T].
         """
         rows = {name: torch.from_numpy(value).to(self._device) for name, value in columns.items()}
-        return {name: value.cpu().numpy() for name, value in self._scorer.scores(rows).items()}
+        return {name: value.cpu().numpy() for name, value in self._scores(rows).items()}
 
     @torch.no_grad()
     def score_sequences(self, sequences: list[tuple[list[int], list[int]]], temperature: float) -> list[list[float]]:

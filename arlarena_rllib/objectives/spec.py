@@ -272,7 +272,7 @@ class ObjectiveSpec:
         Args:
             max_row_tokens: most policy tokens of one row.
         """
-        open_lengths = {key: max_row_tokens for key in _OPTIONAL_INTEGERS if getattr(self, key) is None}
+        open_lengths: dict[str, Any] = {k: max_row_tokens for k in _OPTIONAL_INTEGERS if getattr(self, k) is None}
         return dataclasses.replace(self, **open_lengths)
 
     def read_keys(self) -> frozenset[str]:
@@ -392,7 +392,7 @@ class ObjectiveSpec:
 
     def _bad_overlong(self) -> list[str]:
         buffer, longest = self.overlong_buffer, self.overlong_max_len
-        if not _is_integer(buffer, optional=False) or not _is_integer(longest, optional=False):
+        if longest is None or not _is_integer(buffer, optional=False) or not _is_integer(longest, optional=False):
             return []
         return [] if longest >= buffer else [f"overlong_max_len={longest} must be at least overlong_buffer={buffer}."]
 

@@ -91,7 +91,7 @@ def test_missing_model_is_refused_before_anything_starts(tmp_path: Path) -> None
 
 
 def test_unknown_method_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"method='sampoo' is not known\. Nearest: 'sampo'\. Allowed: grpo, sampo"):
+    with pytest.raises(ConfigError, match=r"method='sampoo' is not known\. Nearest: 'sampo'\. Allowed: grpo, grpo_st"):
         ARLArenaConfig().environment(ENV).training(method="sampoo").check_settings()
 
 

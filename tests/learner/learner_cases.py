@@ -12,7 +12,8 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env import INPUT_ENV_SPACES
 
 from arlarena_rllib import ARLArenaConfig
-from arlarena_rllib.learner.batching import build_learner_batch, learner_shards
+from arlarena_rllib.learner.batching import build_learner_batch, scored_rows
+from arlarena_rllib.learner.link import LearnerLink
 from arlarena_rllib.trajectory import Trajectory, TrajectoryGroup, Turn
 
 ENV = "arlarena/Sokoban-6x6-1-v0"
@@ -60,16 +61,13 @@ def train_steps(model_dir: Path, *, num_learners: int = 0, updates: int = 1, **t
     spaces = (gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(1))
     spec = config.get_multi_rl_module_spec(spaces={INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces})
     group: LearnerGroup = config.build_learner_group(rl_module_spec=spec)
+    link = LearnerLink(group, num_learners)
     try:
         results = []
         for update in range(updates):
-            batch, _ = build_learner_batch(
-                make_groups(update), config.objective_spec(), pad_id=0, num_minibatches=4, seed=1, iteration=update
-            )
-            if num_learners == 0:
-                answer = group.update(batch=learner_shards(batch, 1)[0])
-            else:
-                answer = group.update(batches=learner_shards(batch, num_learners))
+            rows = scored_rows(make_groups(update), config.objective_spec(), link.scores, pad_id=0)
+            batch, _ = build_learner_batch(rows, config.objective_spec(), num_minibatches=4, seed=1, iteration=update)
+            answer = link.update(batch, {})
             first = answer[0] if isinstance(answer, list) else answer
             results.append({k: _value(v) for k, v in first[DEFAULT_MODULE_ID].items()})
         state = group.get_state(components="learner/rl_module")["learner"]["rl_module"][DEFAULT_MODULE_ID]

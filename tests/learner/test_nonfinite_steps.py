@@ -13,6 +13,7 @@ from ray.rllib.env import INPUT_ENV_SPACES
 from arlarena_rllib import ARLArenaConfig
 from arlarena_rllib.errors import LearnerError
 from arlarena_rllib.learner.batching import build_learner_batch, learner_shards
+from arlarena_rllib.trajectory import build_token_batch
 
 
 def test_nonfinite_gradients_skip_the_step_and_stop_the_run_after_a_few(tiny_model_dir: Path) -> None:
@@ -29,7 +30,7 @@ def test_nonfinite_gradients_skip_the_step_and_stop_the_run_after_a_few(tiny_mod
     group = config.build_learner_group(rl_module_spec=spec)
     before = {n: p.detach().clone() for n, p in group._learner.policy.named_parameters()}
     batch, _ = build_learner_batch(
-        make_groups(), config.objective_spec(), pad_id=0, num_minibatches=4, seed=1, iteration=0
+        build_token_batch(make_groups(), pad_id=0), config.objective_spec(), num_minibatches=4, seed=1, iteration=0
     )
     batch["advantages"][:] = float("inf")
     with pytest.raises(LearnerError, match=r"3 optimiser steps in a row.*max_nonfinite_steps=3"):

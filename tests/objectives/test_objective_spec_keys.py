@@ -319,7 +319,8 @@ def test_method_takes_one_finite_step_on_a_random_batch(
     rows = rows_of(3)
     out = compute_advantages(rows, spec)
     batch = replace(
-        batch_of(3, n_rows=len(rows.group_id_B), spread=1e-3),
+        batch_of(3, n_rows=len(rows.group_id_B), width=rows.mask_B_T.shape[1], spread=1e-3),
+        mask=rows.mask_B_T.bool(),
         advantages=out.advantages,
         trajectory_id=rows.trajectory_id_B,
     )
@@ -357,7 +358,7 @@ def test_resolve_method_replaces_parameters_and_axes() -> None:
 @pytest.mark.parametrize(
     ("name", "overrides", "words"),
     [
-        ("sampp", {}, ["method='sampp'", "Nearest: 'sampo'", "grpo, sampo"]),
+        ("sampp", {}, ["method='sampp'", "Nearest: 'sampo'", "grpo, grpo_st", "turn_ppo, sampo"]),
         ("sampo", {"clip_hi": 1.0}, ["no parameter 'clip_hi'", "Nearest: 'clip_high'"]),
         ("grpo", {"gamma": 0.9}, ["gamma=0.9 is set, but nothing reads it"]),
         ("grpo", {"max_tries": 5}, ["filtering='none'", "dynamic"]),
