@@ -50,7 +50,7 @@ def policy_weights(rows: PolicyTensors, spec: ObjectiveSpec, context: Mapping[st
         if needs_kept_weight(spec):
             weight_B = context[KEPT_WEIGHT].to(weight_B)
         weight_B = torch.where(keep_B, weight_B, 0.0)
-        metrics["sum/masked_rows"] = (mask_B_T.any(-1) & ~keep_B).sum()
+        metrics["sum/masked_rows"] = (~keep_B).sum()
     weight_B_T = torch.where(mask_B_T, weight_B.unsqueeze(-1), 0.0)
     if spec.mismatch != "off":
         if rows.log_rho_B_T is None:

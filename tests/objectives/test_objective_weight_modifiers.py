@@ -75,6 +75,8 @@ def test_sequence_mask_tests_strictly_more_than_delta(batch_of: Callable[..., An
     live = batch.mask.any(-1)
     expected = ((batch.advantages < 0) & live).sum() / live.sum()
     assert finish_metrics(fallen.objective(spec)[0].metrics)["masked_rows_frac"] == pytest.approx(float(expected))
+    no_signal = replace(fallen, advantages=0.0 * batch.advantages)
+    assert finish_metrics(no_signal.objective(spec)[0].metrics)["masked_rows_frac"] == 0.0
 
 
 @pytest.mark.parametrize("clip_low", [3e-3, 0.2])
