@@ -27,6 +27,7 @@ from arlarena_rllib.objectives.clipping.base import (
 if TYPE_CHECKING:
     from arlarena_rllib.objectives.spec import ObjectiveSpec
 
+_NOISE = 1e-5
 SELECTED = "selected_B_T"
 
 
@@ -73,7 +74,8 @@ def clip_cov_context(batch: WholeBatch, spec: ObjectiveSpec) -> dict[str, Tensor
 def kl_cov(rows: ClipInput, spec: ObjectiveSpec) -> ClipResult:
     """Return ``l = -r A``, plus ``cov_coef |d|`` on the tokens that `kl_cov_context` picked; no clip.
 
-    Source: 2505.22617 (KL-Cov); |d| (k1 of the step, absolute) as in verl's kl_cov.
+    Source: 2505.22617 (KL-Cov); |d| (k1 of the step, absolute) as in verl's kl_cov. Differs in: |d| up to 1e-5 has no
+    gradient. On-policy d is rounding noise, and its sign would push every picked token one way or the other.
 
     Args:
         rows: reads log_ratio_B_T, adv_B_T and the context.
@@ -83,7 +85,8 @@ def kl_cov(rows: ClipInput, spec: ObjectiveSpec) -> ClipResult:
     """
     selected_B_T = rows.context[SELECTED].bool()
     d_B_T = rows.log_ratio_B_T.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    loss_B_T = -d_B_T.exp() * rows.adv_B_T + torch.where(selected_B_T, spec.cov_coef * d_B_T.abs(), 0.0)
+    moved_B_T = selected_B_T & (d_B_T.detach().abs() > _NOISE)
+    loss_B_T = -d_B_T.exp() * rows.adv_B_T + torch.where(moved_B_T, spec.cov_coef * d_B_T.abs(), 0.0)
     return replace(unbounded(loss_B_T), selected_B_T=selected_B_T)
 
 
