@@ -95,7 +95,7 @@ class ARLArena(Algorithm):
         outcomes: list[GroupOutcome] = []
         failed_groups = 0
         while chosen.needs_more:
-            groups, collected = self._sample_groups(target - len(kept))
+            groups, collected = self._sample_groups(chosen.next_size)
             everything += collected.trajectories
             usable = [g for g in groups if len(g.trained) >= 2]
             failed_groups += len(groups) - len(usable)

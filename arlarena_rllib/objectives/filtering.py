@@ -94,7 +94,7 @@ def keep_all(group: GroupOutcome, spec: ObjectiveSpec) -> bool:
     return True
 
 
-@register("dynamic", reads=("filter_metric", "max_tries", "fill", "cold_start_iterations", "surplus"))
+@register("dynamic", reads=("filter_metric", "max_tries", "fill", "cold_start_iterations", "oversampling", "surplus"))
 def dynamic(group: GroupOutcome, spec: ObjectiveSpec) -> bool:
     """Return whether a group's episodes differ: ``0 < #success < G``, or returns not all equal.
 
@@ -126,7 +126,7 @@ class GroupFilter:
     switch the filter off unnoticed.
 
     Args:
-        spec: reads filtering, filter_metric, max_tries, fill, cold_start_iterations, surplus.
+        spec: reads filtering, filter_metric, max_tries, fill, cold_start_iterations, oversampling, surplus.
         target_groups: groups wanted, >= 1.
         iteration: counts from 0.
 
@@ -155,6 +155,11 @@ class GroupFilter:
     def missing(self) -> int:
         """How many groups the batch still lacks."""
         return max(self._target - len(self._kept), 0)
+
+    @property
+    def next_size(self) -> int:
+        """How many groups the next try should sample: those missing, times `oversampling` while the filter is active."""
+        return math.ceil(self.missing * self._spec.oversampling) if self._active else self.missing
 
     @property
     def kept(self) -> list[tuple[int, int]]:

@@ -74,6 +74,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "min_abs_advantage": (0.0, math.inf),
     "format_penalty": (0.0, math.inf),
     "max_tries": (1, math.inf),
+    "oversampling": (1.0, math.inf),
     "cold_start_iterations": (0, math.inf),
     "kl_coef": (0.0, math.inf),
     "entropy_coef": (0.0, math.inf),
@@ -97,6 +98,7 @@ _UNREAD_IF: dict[str, tuple[str, object]] = {
     "adv_eps": ("adv_norm", "mean_norm"),
     "adv_ddof": ("adv_norm", "mean_norm"),
     "similarity_threshold": ("anchor_match", "exact"),
+    "surplus": ("oversampling", 1.0),
     "overlong_max_len": ("overlong_buffer", 0),
     "overlong_factor": ("overlong_buffer", 0),
 }
@@ -236,6 +238,8 @@ class ObjectiveSpec:
     """Last try: complete the batch with uniform groups, in order."""
     cold_start_iterations: int = 0
     """The first so many iterations are not filtered."""
+    oversampling: float = 1.0
+    """Each try samples so many times the groups that are missing, >= 1; DAPO's code has 3."""
     surplus: str = "drop"
     """Informative groups beyond the target: "drop", or "keep" (a larger batch)."""
 

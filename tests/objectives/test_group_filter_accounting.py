@@ -179,3 +179,13 @@ def test_filter_counts_add_up(
     assert report.success_after == pytest.approx(
         sum(kept_wins) / len(kept_wins) if kept_wins else math.nan, nan_ok=True
     )
+
+
+def test_oversampling_asks_for_a_multiple_of_what_is_missing_while_the_filter_is_active() -> None:
+    spec = ObjectiveSpec(filtering="dynamic", oversampling=1.5)
+    chosen = GroupFilter(spec, target_groups=4)
+    assert chosen.next_size == 6
+    chosen.offer([MIXED])
+    assert chosen.next_size == 5  # 3 missing
+    cold = ObjectiveSpec(filtering="dynamic", oversampling=1.5, cold_start_iterations=1)
+    assert GroupFilter(cold, target_groups=4).next_size == 4
