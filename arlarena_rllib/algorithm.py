@@ -19,6 +19,7 @@ from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.diagnostics import group_uniformity, success_by_task_type
 from arlarena_rllib.errors import RolloutError, ServingError
 from arlarena_rllib.evaluation import PanelResult, panel_episodes, summarise_panel
+from arlarena_rllib.inert_watch import InertWatch, row_features
 from arlarena_rllib.learner.batching import build_learner_batch, scored_rows
 from arlarena_rllib.learner.link import LearnerLink
 from arlarena_rllib.objectives import GroupFilter, GroupOutcome, ObjectiveSpec
@@ -32,7 +33,6 @@ from arlarena_rllib.trajectory import TokenBatch, Trajectory, TrajectoryGroup, r
 from env_connectors import TaskPanel
 
 GROUPS, SYNC, EVALUATION_BEFORE = "groups", "sync", "evaluation_before"
-INERT_FILTER_WARNING_ITERATIONS = 20
 
 
 class ARLArena(Algorithm):
@@ -48,7 +48,7 @@ class ARLArena(Algorithm):
     _settings: RolloutSettings
     _version: int
     _cursor: int
-    _inert_iterations: int
+    _inert: InertWatch
     _probe_prompts: list[list[int]]
 
     @classmethod
@@ -77,6 +77,7 @@ class ARLArena(Algorithm):
                     anchor_texts=row_anchors(groups) if "anchor_texts" in self._spec.needs() else None,
                 )
                 self._log(("batch",), metrics | {"skipped_updates": float(not len(batch["minibatch"]))})
+                self._inert.note(row_features(self._spec, metrics))
             if len(batch["minibatch"]):
                 with self._timed("update_s"):
                     self._update(batch)
@@ -220,7 +221,7 @@ class ARLArena(Algorithm):
 
     def setup(self, config: ARLArenaConfig) -> None:
         """Start the engine, then RLlib's runners and learners, then publish the first weights."""
-        self._version, self._cursor, self._inert_iterations = 0, 0, 0
+        self._version, self._cursor, self._inert = 0, 0, InertWatch()
         self._spec = self.config.objective_spec()
         self._panel = bare_text_env(self.config.env, self.config.env_config).tasks()
         self._codec = TextCodec(self.config.model_path)
@@ -262,7 +263,7 @@ class ARLArena(Algorithm):
         state["arena"] = {
             "cursor": self._cursor,
             "version": self._version,
-            "inert_iterations": self._inert_iterations,
+            "inert": self._inert.get_state(),
             "probe_prompts": self._probe_prompts,
             "panel_hash": self._panel.panel_hash,
             "alarm": self._watch.get_state(),
@@ -275,7 +276,8 @@ class ARLArena(Algorithm):
         if "arena" in state:
             arena = state["arena"]
             self._cursor, self._version = arena["cursor"], arena["version"]
-            self._inert_iterations, self._probe_prompts = arena["inert_iterations"], arena["probe_prompts"]
+            self._inert.set_state(arena["inert"])
+            self._probe_prompts = arena["probe_prompts"]
             self._watch.set_state(arena["alarm"])
             if arena["panel_hash"] != self._panel.panel_hash:
                 warnings.warn(
@@ -324,18 +326,8 @@ class ARLArena(Algorithm):
                 "success_rate_trained": float(np.mean([t.success for t in trained])) if trained else float("nan"),
             },
         )
-        self._warn_if_inert(chosen, report)
-
-    def _warn_if_inert(self, chosen: GroupFilter, report: Any) -> None:
-        if self._spec.filtering == "none" or not report.active:
-            return
-        self._inert_iterations = self._inert_iterations + 1 if report.changed_nothing else 0
-        if self._inert_iterations and self._inert_iterations % INERT_FILTER_WARNING_ITERATIONS == 0:
-            warnings.warn(
-                f"training.filtering={self._spec.filtering!r} changed nothing in the last {self._inert_iterations} "
-                f"iterations (filter_metric={self._spec.filter_metric!r}).",
-                stacklevel=2,
-            )
+        if report.active:
+            self._inert.note({f"filtering={self._spec.filtering!r}": not report.changed_nothing})
 
     def _log_serving(self, collected: Collected) -> None:
         self.metrics.log_dict(
