@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from arlarena_rllib.objectives import (
 )
 
 _CONTEXT, _ENTROPY_ROW = "context/", "entropy_row"
+_SHOWN_ROWS = 8
 _LOSS_KEYS = ("policy_loss", "kl_loss", "entropy_loss", "value_loss", "total_loss")
 
 
@@ -135,79 +137,82 @@ class PolicyTorchLearner(TorchLearner):
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
     ) -> Tensor:
         """Return this micro-batch's share of the objective; shares add up to the loss of the minibatch."""
-        width = fwd_out[LOGP].shape[1]
-
-        def tail(name: str) -> Tensor:
-            return batch[name][:, -width:]
-
-        advantages = batch["advantages"] if batch["advantages"].dim() == 1 else tail("advantages")
-        result = policy_objective(
-            fwd_out[LOGP],
-            tail(OLD_LOGP),
-            advantages,
-            tail("loss_mask"),
-            batch["loss_weight"],
-            self._spec,
-            ref_logp_B_T=tail(REF_LOGP) if REF_LOGP in batch else None,
-            entropy_B_T=fwd_out[ENTROPY] if self._spec.entropy_coef else tail(OLD_ENTROPY),
-            rollout_logp_B_T=tail("rollout_logp"),
-            context={
-                name.removeprefix(_CONTEXT): v if v.dim() == 1 else v[:, -width:]
-                for name, v in batch.items()
-                if name.startswith(_CONTEXT)
-            },
-        )
-        self._micro_metrics.append(result.metrics)
+        batch = _cut_to(fwd_out, batch)
+        loss, metrics = self._objective(batch, fwd_out)
+        self._micro_metrics.append(metrics)
         self._tables.append(
             update_tables(
                 fwd_out[LOGP].detach(),
-                tail(OLD_LOGP),
-                advantages,
-                tail("loss_mask"),
+                batch[OLD_LOGP],
+                batch["advantages"],
+                batch["loss_mask"],
                 batch[_ENTROPY_ROW],
                 entropy_threshold=self._entropy_threshold,
-                ref_logp_B_T=tail(REF_LOGP) if REF_LOGP in batch else None,
+                ref_logp_B_T=batch.get(REF_LOGP),
             )
         )
+        return loss
+
+    def _objective(self, batch: dict[str, Tensor], fwd_out: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss of some rows, whose columns are as wide as their scores, and its raw metrics."""
+        result = policy_objective(
+            fwd_out[LOGP],
+            batch[OLD_LOGP],
+            batch["advantages"],
+            batch["loss_mask"],
+            batch["loss_weight"],
+            self._spec,
+            ref_logp_B_T=batch.get(REF_LOGP),
+            entropy_B_T=fwd_out[ENTROPY] if self._spec.entropy_coef else batch[OLD_ENTROPY],
+            rollout_logp_B_T=batch["rollout_logp"],
+            context={n.removeprefix(_CONTEXT): v for n, v in batch.items() if n.startswith(_CONTEXT)},
+        )
         if fwd_out[VALUE] is None:
-            return result.loss
+            return result.loss, result.metrics
         critic = value_loss(
             fwd_out[VALUE],
-            tail(OLD_VALUE),
-            tail("returns"),
-            tail("value_mask"),
+            batch[OLD_VALUE],
+            batch["returns"],
+            batch["value_mask"],
             batch["value_weight"],
             clip=self._spec.value_clip,
         )
         total = result.loss + self._spec.value_coef * critic
-        self._micro_metrics[-1] |= {"sum/value_loss": critic.detach(), "sum/total_loss": total.detach()}
-        return total
+        return total, result.metrics | {"sum/value_loss": critic.detach(), "sum/total_loss": total.detach()}
 
     def _step(
         self, rows: dict[str, Tensor], minibatch: Tensor, *, number: int
     ) -> tuple[list[dict[str, Tensor]], float]:
-        """Accumulate the gradient of one minibatch and step; return metrics and the norm before clipping."""
+        """Accumulate the gradient of one minibatch and step; return metrics and the norm before clipping.
+
+        A step whose loss or gradient is not finite is skipped, by all learners alike, and its norm is not finite.
+        """
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
         optimizer.zero_grad(set_to_none=True)
         self._micro_metrics: list[dict[str, Tensor]] = []
         if needs_context(self._spec):
             rows = rows | self._context(rows, minibatch, number)
+        total = torch.zeros((), device=self._device)
         for _, micro in indexed_micro_batches(rows, minibatch, self.config.micro_batch_tokens):
-            fwd_out = self.policy._forward_train(
-                micro, temperature=self.config.temperature, with_entropy=bool(self._spec.entropy_coef)
+            loss = self.compute_loss_for_module(
+                module_id=DEFAULT_MODULE_ID, config=self.config, batch=micro, fwd_out=self._forward(micro)
             )
-            self.compute_loss_for_module(
-                module_id=DEFAULT_MODULE_ID, config=self.config, batch=micro, fwd_out=fwd_out
-            ).backward()
+            loss.backward()
+            total += loss.detach()
         gradients = {ref: p.grad if p.grad is not None else torch.zeros_like(p) for ref, p in self._params.items()}
-        collectives.all_reduce_sum(list(gradients.values()))
+        collectives.all_reduce_sum([*gradients.values(), total])
         norm = float(torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients.values()])))
-        if math.isfinite(norm):
+        if math.isfinite(norm) and math.isfinite(total):
             self._nonfinite_in_a_row = 0
             self.apply_gradients(self.postprocess_gradients(gradients))
-        else:
-            self._skip_step(norm, minibatch)
-        return self._micro_metrics, norm
+            return self._micro_metrics, norm
+        self._skip_step(float(total), norm, rows, minibatch)
+        return self._micro_metrics, math.nan
+
+    def _forward(self, micro: dict[str, Tensor]) -> dict[str, Any]:
+        return self.policy._forward_train(
+            micro, temperature=self.config.temperature, with_entropy=bool(self._spec.entropy_coef)
+        )
 
     def _context(self, rows: dict[str, Tensor], minibatch: Tensor, number: int) -> dict[str, Tensor]:
         """Return what this minibatch's rows must know of each other under the current policy, as columns of ``rows``."""
@@ -215,18 +220,38 @@ class PolicyTorchLearner(TorchLearner):
         context = minibatch_context(self._scorer, rows, minibatch, self._spec, seed=seed)
         columns = {}
         for name, value in context.items():
-            columns[_CONTEXT + name] = torch.zeros(len(rows["minibatch"]), *value.shape[1:], dtype=value.dtype)
+            columns[_CONTEXT + name] = value.new_zeros(len(rows["minibatch"]), *value.shape[1:])
             columns[_CONTEXT + name][minibatch] = value
         return columns
 
-    def _skip_step(self, norm: float, minibatch: Tensor) -> None:
+    def _skip_step(self, loss: float, norm: float, rows: dict[str, Tensor], minibatch: Tensor) -> None:
+        """Warn about a step that is not taken and name the rows to blame; raise after too many in a row."""
         self._nonfinite_in_a_row += 1
+        bad = [row for part in collectives.gathered(self._nonfinite_rows(rows, minibatch)) for row in part]
+        shown = "; ".join(bad[:_SHOWN_ROWS]) or "none by itself, so the sum or the backward pass overflowed"
+        more = f"; and {len(bad) - _SHOWN_ROWS} more" if len(bad) > _SHOWN_ROWS else ""
+        what = f"loss {loss:g}, gradient norm {norm:g}; non-finite rows: {shown}{more}."
         if self._nonfinite_in_a_row >= self.config.max_nonfinite_steps:
             raise LearnerError(
-                f"{self._nonfinite_in_a_row} optimiser steps in a row had a non-finite gradient (norm {norm}); "
-                f"training.max_nonfinite_steps={self.config.max_nonfinite_steps}. Last minibatch: "
-                f"{len(minibatch)} rows from row {int(minibatch[0]) if len(minibatch) else -1}. Lower training.lr."
+                f"{self._nonfinite_in_a_row} optimiser steps in a row had a non-finite loss or gradient "
+                f"(training.max_nonfinite_steps={self.config.max_nonfinite_steps}). Last minibatch: {what} "
+                "Lower training.lr."
             )
+        if collectives.rank() == 0:
+            warnings.warn(f"optimiser step skipped: {what}", stacklevel=2)
+
+    @torch.no_grad()
+    def _nonfinite_rows(self, rows: dict[str, Tensor], minibatch: Tensor) -> list[str]:
+        """Return descriptions of this learner's rows with a non-finite log-prob or loss; one forward pass a row."""
+        found = []
+        for _, micro in indexed_micro_batches(rows, minibatch, token_budget=1):
+            fwd_out = self._forward(micro)
+            row = _cut_to(fwd_out, micro)
+            is_finite = torch.isfinite(fwd_out[LOGP][row["loss_mask"].bool()]).all()
+            what = "loss" if is_finite else "log-prob"
+            if not (is_finite and torch.isfinite(self._objective(row, fwd_out)[0])):
+                found.append(f"trajectory_id={int(row['trajectory_id'])} turn_index={int(row['turn_index'])} ({what})")
+        return found
 
     def _scores(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
         return self._scorer.scores(rows)
@@ -263,3 +288,9 @@ class PolicyTorchLearner(TorchLearner):
             found = token_scores(self.policy.lm, ids, torch.ones_like(ids), last=len(response), temperature=temperature)
             scores.append(found.logp_B_K[0].tolist())
         return scores
+
+
+def _cut_to(fwd_out: dict[str, Any], batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the columns of ``batch``, those of tokens only as far back as tokens were scored."""
+    width = fwd_out[LOGP].shape[1]
+    return {name: v[:, -width:] if v.dim() == 2 else v for name, v in batch.items()}

@@ -19,6 +19,7 @@ NEEDS: dict[str, str] = {
     "ref_logp": "the reference policy's log-prob of each token",
     "values": "a critic's value at each token, and which episodes were truncated",
     "prefixes": "which tokens several trajectories share",
+    "row_advantages": "one advantage for all tokens of a row",
 }
 """What a choice can demand of the rows, and what that is."""
 SCORED_NEEDS: frozenset[str] = frozenset({"entropy", "old_logp", "ref_logp", "values"})
@@ -41,8 +42,8 @@ class Registry(Generic[F]):
     """Named choices of one axis of the method grid.
 
     `reads` lists the `ObjectiveSpec` parameters that a choice looks at; it drives the error for a setting that is set
-    but read by nobody. `needs` lists what the rows must carry for it (keys of `NEEDS`), so that an impossible
-    combination is refused before anything starts.
+    but read by nobody. `needs` lists what the rows must carry for it (keys of `NEEDS`), `rules_out` what
+    they cannot carry with it, so that an impossible combination is refused before anything starts.
 
     Args:
         axis: the `ObjectiveSpec` field that selects a choice, e.g. ``"clipping"``.
@@ -52,23 +53,27 @@ class Registry(Generic[F]):
         self.axis = axis
         self._choices: dict[str, tuple[F, frozenset[str]]] = {}
         self._needs: dict[str, frozenset[str]] = {}
+        self._rules_out: dict[str, frozenset[str]] = {}
 
-    def register(self, name: str, *, reads: Iterable[str] = (), needs: Iterable[str] = ()) -> Callable[[F], F]:
+    def register(
+        self, name: str, *, reads: Iterable[str] = (), needs: Iterable[str] = (), rules_out: Iterable[str] = ()
+    ) -> Callable[[F], F]:
         """Return a decorator that stores a function under `name`.
 
         Raises:
             ValueError: `name` is taken already.
-            UnknownChoiceError: a need is not a key of `NEEDS`.
+            UnknownChoiceError: what it needs or rules out is not a key of `NEEDS`.
         """
         if name in self._choices:
             raise ValueError(f"{self.axis} {name!r} is registered already; choose another name.")
-        demanded = frozenset(needs)
-        for need in sorted(demanded - set(NEEDS)):
+        demanded, excluded = frozenset(needs), frozenset(rules_out)
+        for need in sorted((demanded | excluded) - set(NEEDS)):
             raise unknown_choice(f"need of {self.axis} {name!r}", need, NEEDS)
 
         def store(function: F) -> F:
             self._choices[name] = (function, frozenset(reads))
             self._needs[name] = demanded
+            self._rules_out[name] = excluded
             return function
 
         return store
@@ -97,6 +102,15 @@ class Registry(Generic[F]):
         """
         self._entry(name)
         return self._needs.get(name, frozenset())
+
+    def rules_out(self, name: str) -> frozenset[str]:
+        """Return what the rows cannot carry with a choice, keys of `NEEDS`.
+
+        Raises:
+            UnknownChoiceError: nobody registered `name`.
+        """
+        self._entry(name)
+        return self._rules_out.get(name, frozenset())
 
     def readers(self, key: str) -> list[str]:
         """Return the choices that read parameter `key`, sorted."""

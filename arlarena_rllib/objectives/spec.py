@@ -266,7 +266,9 @@ class ObjectiveSpec:
     """Weight of the entropy bonus; 0 = off (the study does not mention one)."""
 
     def __post_init__(self) -> None:
-        problems = [*self._unknown_names(), *self._bad_types(), *self._bad_values(), *self._bad_combinations()]
+        unknown = self._unknown_names()
+        problems = [*unknown, *self._bad_types(), *self._bad_values(), *self._bad_combinations()]
+        problems += [] if unknown else self._ruled_out()
         if problems:
             raise ValueError("\n".join(problems))
 
@@ -318,6 +320,25 @@ class ObjectiveSpec:
         if missing:
             raise ValueError("\n".join(missing))
 
+    def _ruled_out(self) -> list[str]:
+        return [
+            self._ruled_out_message(need, owner, axis)
+            for need, owner in self._needs_and_owners()
+            for axis, registry in AXES.items()
+            if need in registry.rules_out(getattr(self, axis))
+        ]
+
+    def _ruled_out_message(self, need: str, owner: str, axis: str) -> str:
+        key, now = owner.split("=")[0], getattr(self, axis)
+        others = [n for n in AXES[key].names() if need not in AXES[key].needs(n)] if key in AXES else []
+        relatives_first = sorted(others, key=lambda name: not name.startswith(getattr(self, key)))
+        instead = f" ({', '.join(relatives_first)})" if others else ""
+        givers = ", ".join(name for name in AXES[axis].names() if need not in AXES[axis].rules_out(name))
+        return (
+            f"{owner} needs {need} ({NEEDS[need]}), which {axis}={now!r} does not give. "
+            f"Choose another {key}{instead} or another {axis} ({givers})."
+        )
+
     def _needs_and_owners(self) -> list[tuple[str, str]]:
         pairs = [
             (need, f"{axis}={getattr(self, axis)!r}")
@@ -334,7 +355,7 @@ class ObjectiveSpec:
             pairs.append(("turns", "void_turn='mask_turn'"))
         if self.clipping == "loop" and self.ratio_level != "token":
             need = "turns" if self.ratio_level == "turn" else "trajectories"
-            pairs.append((need, f"clipping='loop' with ratio_level={self.ratio_level!r}"))
+            pairs += [(name, f"ratio_level={self.ratio_level!r}") for name in (need, "row_advantages")]
         return pairs
 
     def refuse_unread(self, keys: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
 """Advantages, one family per file: registered functions from the rows of a batch to a number per row or per token.
 
-A new one is a function ``(AdvantageRows, ObjectiveSpec) -> AdvantageTerms`` under ``@register(name, reads=, needs=)``.
+A new one is a function ``(AdvantageRows, ObjectiveSpec) -> AdvantageTerms`` under ``@register(name, reads=, needs=)``; one
+whose advantages differ inside a row adds ``rules_out=("row_advantages",)``.
 """
 
 from arlarena_rllib.objectives.advantages.compute import AdvantageResult, compute_advantages

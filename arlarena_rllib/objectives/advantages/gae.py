@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 _CRITIC_READS = ("gae_lambda", "adv_whiten", "value_coef", "value_clip")
 
 
-@register("gae_token", reads=("token_gamma", "adv_unit", *_CRITIC_READS), needs=("mask", "values"))
+@register(
+    "gae_token",
+    reads=("token_gamma", "adv_unit", *_CRITIC_READS),
+    needs=("mask", "values"),
+    rules_out=("row_advantages",),
+)
 def gae_token(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return GAE over policy tokens: ``A_t = delta_t + g l A_{t+1}``, ``delta_t = r_t + g V_{t+1} - V_t``.
 

@@ -32,7 +32,7 @@ def arpo_soft(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     return grpo(rows, spec)
 
 
-@register("arpo_hard", reads=NORMALISED_READS, needs=("mask", "prefixes"))
+@register("arpo_hard", reads=NORMALISED_READS, needs=("mask", "prefixes"), rules_out=("row_advantages",))
 def arpo_hard(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return, per token, the mean GRPO advantage of the trajectories that share the token.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from arlarena_rllib.objectives.spec import ObjectiveSpec
 
 
-@register("reinforce_pp", reads=("token_gamma", "penalty_scheme"), needs=("mask",))
+@register("reinforce_pp", reads=("token_gamma", "penalty_scheme"), needs=("mask",), rules_out=("row_advantages",))
 def reinforce_pp(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return the discounted token returns of each row, whitened over all policy tokens of the batch.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from arlarena_rllib.objectives.spec import ObjectiveSpec
 
 
-@register("gspo", reads=("clip_low", "clip_high"))
+@register("gspo", reads=("clip_low", "clip_high"), needs=("row_advantages",))
 def gspo(rows: ClipInput, spec: ObjectiveSpec) -> ClipResult:
     """Return ``l = -min(s A, clip(s) A)`` with the sequence ratio ``s = exp((1/n) sum_t m d)`` on every token.
 
@@ -29,7 +29,7 @@ def gspo(rows: ClipInput, spec: ObjectiveSpec) -> ClipResult:
     the paper's objective.
 
     Args:
-        rows: reads log_ratio_B_T (row mean clamped to [-20, 10]), adv_B_T (meant to be constant in a row), mask_B_T.
+        rows: reads log_ratio_B_T (row mean clamped to [-20, 10]), adv_B_T (constant in a row), mask_B_T.
         spec: reads clip_low, clip_high.
     Returns:
         token losses, equal within a row for a constant advantage; the indicators are equal within a row too.
