@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--json", action="store_true", help="print the result as JSON, per-task values included")
     evaluate.set_defaults(run=_evaluate)
 
-    methods = commands.add_parser("methods", help="list the methods, show one with all its values, compare their losses")
+    methods = commands.add_parser("methods", help="list the methods, show one with all its values, compare losses")
     methods.set_defaults(run=_methods_list)
     pages = methods.add_subparsers(metavar="show METHOD [TASK] | losses")
     show = pages.add_parser("show", help="one method, resolved")
