@@ -16,7 +16,11 @@ def methods_table() -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(AXES) + 1)]
     lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
     tasks = ", ".join(TASKS)
-    return "\n".join([*lines, "", f"`arlarena methods show METHOD [TASK]` prints all values; tasks: {tasks}."])
+    hints = [
+        f"`arlarena methods show METHOD [TASK]` prints all values; tasks: {tasks}.",
+        "`arlarena methods losses` compares all methods on one batch.",
+    ]
+    return "\n".join([*lines, "", *hints])
 
 
 def method_page(name: str, task: str | None) -> str:
