@@ -20,6 +20,7 @@ from arlarena_rllib.objectives.aggregation import (
     global_denominators,
     global_denominators_from_counts,
 )
+from arlarena_rllib.objectives.axes import AXES
 from arlarena_rllib.objectives.clipping import (
     ClipInput,
     ClipResult,
@@ -65,7 +66,7 @@ from arlarena_rllib.objectives.shaping import (
     small_advantage_rows,
     void_rows,
 )
-from arlarena_rllib.objectives.spec import AXES, SPEC_FIELDS, ObjectiveSpec
+from arlarena_rllib.objectives.spec import SPEC_FIELDS, ObjectiveSpec
 from arlarena_rllib.objectives.stability import Stability, stability_rule
 from arlarena_rllib.objectives.tables import SequenceTable, out_of_band_table, sequence_table
 from arlarena_rllib.objectives.value_loss import value_loss

@@ -29,9 +29,9 @@ from arlarena_rllib.objectives import (
     mismatch_weights,
     policy_objective,
 )
+from arlarena_rllib.objectives.axes import REGISTRIES
 from arlarena_rllib.objectives.clipping import CONTEXTS
 from arlarena_rllib.objectives.mismatch import REGISTRY as MISMATCH
-from arlarena_rllib.objectives.spec import REGISTRIES
 from arlarena_rllib.presets import METHODS, method_names, resolve_method
 
 ALWAYS = {
