@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from arlarena_rllib import ARLArenaConfig
+from arlarena_rllib.config import ALL_SETTINGS
+from arlarena_rllib.objectives import AXES
+from arlarena_rllib.presets import METHODS
 from tune_experiments.run_config import load_run_config, shipped_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -73,6 +77,33 @@ def test_invariants_cover_the_method_of_the_guide_by_its_command(tmp_path: Path)
     done = _python([*words, "-p", "no:cacheprovider"], path=tmp_path)
     passed = re.search(r"(\d+) passed", done)
     assert passed and int(passed.group(1)) >= 100
+
+
+def test_papers_page_has_every_preset_with_its_settings() -> None:
+    lines = [line for line in (REPOSITORY / "docs/papers.md").read_text().splitlines() if re.match(r"\|.* x ", line)]
+    documented = {}
+    for line in lines:
+        _, _, name, settings, _, _, _ = (cell.strip() for cell in line.split("|"))
+        axes, *params = settings.split(";")
+        documented[name.strip("`")] = (tuple(axes.split(" x ")), set(re.findall(r"`([^`]+)`", "".join(params))))
+    expected = {
+        name: (tuple(getattr(m, axis) for axis in AXES), {f"{key}={value}" for key, value in m.params.items()})
+        for name, m in METHODS.items()
+    }
+    assert documented == expected
+
+
+@pytest.mark.parametrize(
+    "file", ["README.md", *(f"docs/{p}.md" for p in ("papers", "concepts", "collapse", "new_method"))]
+)
+def test_settings_that_a_page_names_exist_where_it_says(file: str) -> None:
+    """`section.key`, and `key=value` without a section."""
+    text, known = (REPOSITORY / file).read_text(), ARLArenaConfig.known_keys()
+    of_section = re.findall(r"`(training|reporting|env_runners|serving|policy)\.(\w+)", text)
+    bare = re.findall(r"`([a-z]\w*)=[^`=]+`", text)
+    assert len(of_section) + len(bare) >= 2
+    assert [key for key in (*bare, *(key for _, key in of_section)) if key not in known] == []
+    assert [f"{s}.{k}" for s, k in of_section if k in ALL_SETTINGS and ALL_SETTINGS[k].section != s] == []
 
 
 def _python(arguments: list[str], *, path: Path) -> str:
