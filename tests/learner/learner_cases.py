@@ -49,9 +49,7 @@ def make_groups(seed: int = 0, *, groups: int = 4, members: int = 3, vocabulary:
     return made
 
 
-def build_group(
-    model_dir: Path, *, num_learners: int = 0, **training: Any
-) -> tuple[LearnerGroup, ARLArenaConfig]:
+def build_group(model_dir: Path, *, num_learners: int = 0, **training: Any) -> tuple[LearnerGroup, ARLArenaConfig]:
     """Return learners of the policy in ``model_dir``, by default on SAMPO with 4 minibatches, and their configuration."""
     config = (
         ARLArenaConfig()
