@@ -148,7 +148,7 @@ class ARLArena(Algorithm):
     def step(self) -> ResultDict:
         """Run one iteration as RLlib does; then the alarm looks at its result, and may end the trial."""
         result = super().step()
-        if self._watch.judge({**result, "training_iteration": self.iteration + 1}) and self.config.stop_on_collapse:
+        if self._watch.judge(self.iteration + 1, result) and self.config.stop_on_collapse:
             result[DONE] = True
         return result
 

@@ -30,9 +30,9 @@ class CollapseWatch:
     def __init__(self, thresholds: Mapping[str, Any]) -> None:
         self._alarm = CollapseAlarm(AlarmThresholds(**thresholds))
 
-    def judge(self, result: ResultDict) -> bool:
+    def judge(self, iteration: int, result: ResultDict) -> bool:
         """Add ``alarm/...`` to an iteration's result; warn about new signals and return whether any has ever fired."""
-        report = self._alarm.update(int(result["training_iteration"]), flat_numbers(result))
+        report = self._alarm.update(iteration, flat_numbers(result))
         result["alarm"] = report.as_metrics()
         for signal in report.new:
             warnings.warn(f"collapse alarm: {signal}", stacklevel=2)

@@ -112,3 +112,9 @@ def test_resolved_config_names_every_method_parameter() -> None:
     assert resolved["training"]["clipping"] == "gspo"
     assert resolved["training"]["omega"] == 1.0
     assert resolved["environment"]["env"] == ENV
+
+
+def test_token_advantages_under_a_sequence_ratio_are_refused_in_a_configuration() -> None:
+    config = ARLArenaConfig().training(method="sampo", advantage="gae_token")
+    with pytest.raises(ConfigError, match=r"training \(method='sampo'\): clipping='gspo' needs row_advantages"):
+        config.objective_spec()

@@ -79,15 +79,16 @@ def test_sequence_mask_tests_strictly_more_than_delta(batch_of: Callable[..., An
     assert finish_metrics(no_signal.objective(spec)[0].metrics)["masked_rows_frac"] == 0.0
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.1])
 @pytest.mark.parametrize("clip_low", [3e-3, 0.2])
 def test_sequence_mask_is_redundant_for_gspo_from_its_own_bound_on(
-    batch_of: Callable[..., Any], clip_low: float
+    batch_of: Callable[..., Any], clip_low: float, factor: float
 ) -> None:
     """s < exp(-delta) <= 1 - clip_low: GSPO has clipped the row already. A smaller delta masks more."""
     batch = batch_of(31, n_rows=30, spread=2 * clip_low)
     settings = {"clip_low": clip_low, "clip_high": 2 * clip_low}
     _, plain = batch.objective(spec_of("gspo", **settings))
-    masked, grad = batch.objective(spec_of("gspo", seq_mask_delta=-math.log1p(-clip_low), **settings))
+    masked, grad = batch.objective(spec_of("gspo", seq_mask_delta=-factor * math.log1p(-clip_low), **settings))
     assert finish_metrics(masked.metrics)["masked_rows_frac"] > 0.0
     assert torch.equal(grad, plain)
     _, more = batch.objective(spec_of("gspo", seq_mask_delta=clip_low / 10, **settings))
