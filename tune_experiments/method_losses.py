@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,8 +84,8 @@ def method_loss(spec: ObjectiveSpec, batch: Columns) -> MethodLoss:
     taken = GroupFilter(spec, target_groups=GROUPS).offer(_outcomes(batch))
     is_taken_B = torch.isin(batch["group_id_B"], torch.tensor(taken, dtype=torch.int64))
     rows = {name: column[is_taken_B] for name, column in batch.items()}
-    names = {field.name for field in fields(AdvantageRows)}
-    advantages = compute_advantages(AdvantageRows(**{k: v for k, v in rows.items() if k in names}), spec).advantages
+    read: dict[str, Any] = {field.name: rows[field.name] for field in fields(AdvantageRows) if field.name in rows}
+    advantages = compute_advantages(AdvantageRows(**read), spec).advantages
     mask_B_T = rows["mask_B_T"]
     selection = rows_in_loss(
         spec,
