@@ -16,7 +16,7 @@ from ray.tune.result import TRIAL_INFO
 
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.objectives import NEEDS, SPEC_FIELDS, ObjectiveSpec
-from arlarena_rllib.presets import METHODS, resolve_method
+from arlarena_rllib.presets import resolve_method
 from arlarena_rllib.settings import SETTINGS, UNREAD_RLLIB_SETTINGS, Setting, method_setting
 from arlarena_rllib.trajectory import APPEND
 
@@ -189,11 +189,6 @@ class ARLArenaConfig(AlgorithmConfig):
             ConfigError: unknown method, axis or value, or a parameter that the chosen axes never read.
         """
         overrides = {key: getattr(self, key) for key in METHOD_KEYS if getattr(self, key) is not None}
-        if self.method not in METHODS:
-            raise ConfigError(
-                f"training.method={self.method!r} is not known.{nearest(self.method, METHODS)} "
-                f"Allowed: {', '.join(METHODS)}."
-            )
         try:
             spec = resolve_method(self.method, overrides, task=self.task)
             spec.refuse_missing(self._row_contents(), where=f"trajectory_mode={self.trajectory_mode!r}")

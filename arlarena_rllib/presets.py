@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,7 +61,8 @@ METHODS: dict[str, Method] = {
                      cov_high=5.0, kl_coef=0.0),
     "kl_cov": _row("token-mean", "kl_cov", "grpo", "none", "KL-Cov 2505.22617", cov_frac=2e-4, cov_coef=1.0, kl_coef=0.0),
     "gigpo": _row("token-mean", "ppo", "gigpo", "none", f"GiGPO 2505.10978; {_ARL}", **_PPO, **_GIGPO),
-    "hgpo": _row("token-mean", "ppo", "hgpo", "none", "HGPO 2602.22817", **_PPO, gamma=0.95, hgpo_levels=2, hgpo_alpha=1.0),
+    "hgpo": _row("token-mean", "ppo", "hgpo", "none", "HGPO 2602.22817", **_PPO, gamma=0.95, hgpo_levels=2, hgpo_alpha=1.0,
+                 adv_ddof=0),
     "empg": _row("token-mean", "ppo", "empg", "none", f"EMPG 2509.09265; {_ARL}", **_PPO, empg_k=1.0, empg_k_future=1.0,
                  empg_zeta=0.05),
     "dapo": _row("token-mean", "ppo", "grpo", "dynamic", "DAPO 2503.14476 (clip-higher, no KL)", **_DYNAMIC, clip_low=0.2,
@@ -97,6 +99,25 @@ def method_names() -> list[str]:
     return list(METHODS)
 
 
+def find_method(name: str) -> str:
+    """Return the key of a method in `METHODS`; ``module:name`` imports the module that adds it first.
+
+    Every process of a run resolves its method by this name, so a method from outside works in all of them.
+
+    Raises:
+        ValueError: the module cannot be imported, or the method is unknown (with the nearest).
+    """
+    module, _, key = name.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(f"method={name!r}: module {module!r} cannot be imported: {error}.") from error
+    if key not in METHODS:
+        raise ValueError(f"method={name!r} is not known.{_nearest(key, METHODS)} Allowed: {', '.join(METHODS)}.")
+    return key
+
+
 @dataclass(frozen=True)
 class Resolved:
     """A resolved method.
@@ -119,15 +140,14 @@ def resolve_with_origin(name: str, overrides: Mapping[str, Any] | None = None, *
     """Return a method's spec and where each value comes from. Later wins: default, method, task, given.
 
     Args:
-        name: a key of `METHODS`.
+        name: a key of `METHODS`, or ``module:name`` (see `find_method`).
         overrides: `ObjectiveSpec` fields -> values.
         task: a key of `TASKS`, whose published values lie between the method's and the given ones; None = no task.
     Raises:
         ValueError: the method, the task or a key is unknown (with the nearest), a value is not allowed, or the resolved
             method reads none of what an override sets.
     """
-    if name not in METHODS:
-        raise ValueError(f"method={name!r} is not known.{_nearest(name, METHODS)} Allowed: {', '.join(METHODS)}.")
+    name = find_method(name)
     if task is not None and task not in TASKS:
         raise ValueError(f"task={task!r} is not known.{_nearest(task, TASKS)} Allowed: {', '.join(TASKS)}.")
     given = dict(overrides or {})

@@ -84,9 +84,8 @@ def method_loss(spec: ObjectiveSpec, batch: Columns) -> MethodLoss:
     taken = GroupFilter(spec, target_groups=GROUPS).offer(_outcomes(batch))
     is_taken_B = torch.isin(batch["group_id_B"], torch.tensor(taken, dtype=torch.int64))
     rows = {name: column[is_taken_B] for name, column in batch.items()}
-    names = {field.name for field in fields(AdvantageRows)}
-    given: dict[str, Any] = {name: column for name, column in rows.items() if name in names}
-    advantages = compute_advantages(AdvantageRows(**given), spec).advantages
+    read: dict[str, Any] = {field.name: rows[field.name] for field in fields(AdvantageRows) if field.name in rows}
+    advantages = compute_advantages(AdvantageRows(**read), spec).advantages
     mask_B_T = rows["mask_B_T"]
     selection = rows_in_loss(
         spec,

@@ -146,6 +146,7 @@ def _size_metrics(batch: TokenBatch) -> dict[str, float]:
     metrics = {"num_rows": float(len(batch["minibatch"])), "num_loss_tokens": float(batch["loss_mask"].sum())}
     if len(batch["minibatch"]):
         advantages = batch["advantages"]
+        advantages = advantages if advantages.ndim == 1 else advantages[batch["loss_mask"] > 0]
         metrics |= {
             "padding_frac": 1.0 - float(batch["attention_mask"].mean()),
             "advantage_abs_mean": float(np.abs(advantages).mean()),
