@@ -12,11 +12,16 @@ import numpy as np
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.rllib.utils.typing import ResultDict, StateDict
+from ray.tune.result import DONE
 
+from arlarena_rllib.collapse_watch import CollapseWatch, measure_prompt_dependence
 from arlarena_rllib.config import ARLArenaConfig
+from arlarena_rllib.diagnostics import group_uniformity, success_by_task_type
 from arlarena_rllib.errors import RolloutError, ServingError
 from arlarena_rllib.evaluation import PanelResult, panel_episodes, summarise_panel
-from arlarena_rllib.learner.batching import build_learner_batch, learner_shards
+from arlarena_rllib.inert_watch import InertWatch, row_features
+from arlarena_rllib.learner.batching import build_learner_batch, scored_rows
+from arlarena_rllib.learner.link import LearnerLink
 from arlarena_rllib.objectives import GroupFilter, GroupOutcome, ObjectiveSpec
 from arlarena_rllib.rollout.agent_loop import EpisodeSpec, RolloutSettings
 from arlarena_rllib.rollout.codec import TextCodec
@@ -24,11 +29,10 @@ from arlarena_rllib.rollout.collector import Collected, EpisodeCollector
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.metrics import trajectory_metrics, version_lag
 from arlarena_rllib.serving import GenerationRequest, Policy
-from arlarena_rllib.trajectory import Trajectory, TrajectoryGroup
+from arlarena_rllib.trajectory import TokenBatch, Trajectory, TrajectoryGroup, row_anchors
 from env_connectors import TaskPanel
 
 GROUPS, SYNC, EVALUATION_BEFORE = "groups", "sync", "evaluation_before"
-INERT_FILTER_WARNING_ITERATIONS = 20
 
 
 class ARLArena(Algorithm):
@@ -39,10 +43,12 @@ class ARLArena(Algorithm):
     _codec: TextCodec
     _policy: Policy
     _collector: EpisodeCollector
+    _learners: LearnerLink
+    _watch: CollapseWatch
     _settings: RolloutSettings
     _version: int
     _cursor: int
-    _inert_iterations: int
+    _inert: InertWatch
     _probe_prompts: list[list[int]]
 
     @classmethod
@@ -59,18 +65,23 @@ class ARLArena(Algorithm):
         with self._timed("rollout_s"):
             groups = self._collect_groups()
         if groups:
+            with self._timed("scoring_s"):
+                rows = scored_rows(groups, self._spec, self._learners.scores, pad_id=self._codec.pad_id)
             with self._timed("batching_s"):
                 batch, metrics = build_learner_batch(
-                    groups,
+                    rows,
                     self._spec,
-                    pad_id=self._codec.pad_id,
                     num_minibatches=self.config.num_minibatches,
                     seed=self.config.seed,
                     iteration=self.iteration,
+                    anchor_texts=row_anchors(groups) if "anchor_texts" in self._spec.needs() else None,
                 )
-                self._log(("batch",), metrics)
-            with self._timed("update_s"):
-                self._update(batch)
+                self._log(("batch",), metrics | {"skipped_updates": float(not len(batch["minibatch"]))})
+                self._inert.note(row_features(self._spec, metrics))
+            if len(batch["minibatch"]):
+                with self._timed("update_s"):
+                    self._update(batch)
+            self._measure_prompt_dependence(groups)
             self._probe_prompts = _short_prompts(groups, self.config.sync_check_sequences) or self._probe_prompts
             with self._timed("weight_sync_s"):
                 self._publish()
@@ -82,21 +93,22 @@ class ARLArena(Algorithm):
         chosen = GroupFilter(self._spec, target_groups=target, iteration=self.iteration)
         kept: list[TrajectoryGroup] = []
         everything: list[Trajectory] = []
+        outcomes: list[GroupOutcome] = []
         failed_groups = 0
         while chosen.needs_more:
-            groups, collected = self._sample_groups(target - len(kept))
+            groups, collected = self._sample_groups(chosen.next_size)
             everything += collected.trajectories
             usable = [g for g in groups if len(g.trained) >= 2]
             failed_groups += len(groups) - len(usable)
-            taken = chosen.offer(
-                [
-                    GroupOutcome(
-                        returns=tuple(t.episode_return for t in g.trained),
-                        successes=tuple(t.success for t in g.trained),
-                    )
-                    for g in usable
-                ]
-            )
+            offered = [
+                GroupOutcome(
+                    returns=tuple(t.episode_return for t in g.trained),
+                    successes=tuple(t.success for t in g.trained),
+                )
+                for g in usable
+            ]
+            outcomes += offered
+            taken = chosen.offer(offered)
             kept += [usable[i] for i in taken]
             self._log_serving(collected)
         if not any(not t.stop_reason.is_failed_episode for t in everything):
@@ -104,6 +116,7 @@ class ARLArena(Algorithm):
                 f"all {len(everything)} episodes of iteration {self.iteration} failed; the first: "
                 f"{everything[0].stop_reason.value}: {everything[0].error}"
             )
+        self._log((GROUPS,), group_uniformity(outcomes))
         self._log_rollouts(everything, kept, chosen, failed_groups)
         return kept
 
@@ -127,23 +140,33 @@ class ARLArena(Algorithm):
         state = np.random.SeedSequence([self.config.seed, 0x726F, group, member]).generate_state(1)
         return int(state[0] % 2**31)
 
-    def _update(self, batch: dict[str, np.ndarray]) -> None:
+    def _update(self, batch: TokenBatch) -> None:
         steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
-        timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
-        if self.config.num_learners == 0:
-            results = self.learner_group.update(batch=learner_shards(batch, 1)[0], timesteps=timesteps)
-        else:
-            results = self.learner_group.update(
-                batches=learner_shards(batch, self.config.num_learners), timesteps=timesteps
-            )
+        results = self._learners.update(batch, {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps})
         self.metrics.aggregate(results, key="learners")
+
+    def step(self) -> ResultDict:
+        """Run one iteration as RLlib does; then the alarm looks at its result, and may end the trial."""
+        result = super().step()
+        if self._watch.judge(self.iteration + 1, result) and self.config.stop_on_collapse:
+            result[DONE] = True
+        return result
+
+    def _measure_prompt_dependence(self, groups: Sequence[TrajectoryGroup]) -> None:
+        every = self.config.prompt_dependence_interval
+        if every and (self.iteration + 1) % every == 0:
+            seed = int(np.random.SeedSequence([self.config.seed, 0x7064, self.iteration]).generate_state(1)[0])
+            self._log(("prompts",), measure_prompt_dependence(groups, self._score_sequences, seed=seed))
+
+    def _score_sequences(self, sequences: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+        return self._learners.ask("score_sequences", sequences, self.config.temperature)
 
     # --- weights and the sampler = learner check -----------------------------------------------------------------
 
     def _publish(self, version: int | None = None) -> None:
         """Publish the learner's weights and compare sampler and learner on a few sequences."""
         self._version = self._version + 1 if version is None else version
-        weights = self._on_learner("export_weights")
+        weights = self._learners.ask("export_weights")
         self._policy.publish(self._version, weights)
         if self.config.sync_check_sequences:
             self._check_sync()
@@ -165,7 +188,7 @@ class ARLArena(Algorithm):
                 if result.is_error:
                     raise ServingError(f"the sampler = learner check failed to generate: {result.error}")
             sequences = [(q.prompt_ids, r.token_ids) for q, r in zip(requests, results, strict=True)]
-            scores = self._on_learner("score_sequences", sequences, self.config.temperature)
+            scores = self._score_sequences(sequences)
             for score, result in zip(scores, results, strict=True):
                 worst = max(worst, float(np.abs(np.subtract(score, result.logprobs)).max()))
         self._log((SYNC,), {"logp_abs_diff_max": worst})
@@ -174,13 +197,6 @@ class ARLArena(Algorithm):
                 f"after publishing weight version {self._version} sampler and learner differ by {worst:.3g} in log-prob, "
                 f"above serving.sync_check_bound={self.config.sync_check_bound:g}. The engine does not run these weights."
             )
-
-    def _on_learner(self, method: str, *args: Any) -> Any:
-        """Call a method of the (first) learner and return its answer."""
-        if self.config.num_learners == 0:
-            return getattr(self.learner_group._learner, method)(*args)
-        results = self.learner_group.foreach_learner(lambda learner, **_: getattr(learner, method)(*args))
-        return next(r.get() for r in results if r.ok)
 
     # --- evaluation ----------------------------------------------------------------------------------------------
 
@@ -205,7 +221,7 @@ class ARLArena(Algorithm):
 
     def setup(self, config: ARLArenaConfig) -> None:
         """Start the engine, then RLlib's runners and learners, then publish the first weights."""
-        self._version, self._cursor, self._inert_iterations = 0, 0, 0
+        self._version, self._cursor, self._inert = 0, 0, InertWatch()
         self._spec = self.config.objective_spec()
         self._panel = bare_text_env(self.config.env, self.config.env_config).tasks()
         self._codec = TextCodec(self.config.model_path)
@@ -213,6 +229,8 @@ class ARLArena(Algorithm):
         self._policy = self.config.start_policy(f"policy-{self.trial_id}-{time.time_ns():x}", self._codec.stop_ids)
         try:
             super().setup(config)
+            self._learners = LearnerLink(self.learner_group, self.config.num_learners)
+            self._watch = CollapseWatch(self.config.alarm_thresholds)
             self._collector = EpisodeCollector(
                 self.env_runner_group, self._policy.client_spec, wait_budget_s=self.config.retry_budget_s
             )
@@ -245,9 +263,10 @@ class ARLArena(Algorithm):
         state["arena"] = {
             "cursor": self._cursor,
             "version": self._version,
-            "inert_iterations": self._inert_iterations,
+            "inert": self._inert.get_state(),
             "probe_prompts": self._probe_prompts,
             "panel_hash": self._panel.panel_hash,
+            "alarm": self._watch.get_state(),
         }
         return state
 
@@ -257,7 +276,9 @@ class ARLArena(Algorithm):
         if "arena" in state:
             arena = state["arena"]
             self._cursor, self._version = arena["cursor"], arena["version"]
-            self._inert_iterations, self._probe_prompts = arena["inert_iterations"], arena["probe_prompts"]
+            self._inert.set_state(arena["inert"])
+            self._probe_prompts = arena["probe_prompts"]
+            self._watch.set_state(arena["alarm"])
             if arena["panel_hash"] != self._panel.panel_hash:
                 warnings.warn(
                     f"the checkpoint was trained on panel {arena['panel_hash']}, this environment has "
@@ -285,6 +306,8 @@ class ARLArena(Algorithm):
         failed_groups: int,
     ) -> None:
         metrics = trajectory_metrics(everything) | version_lag(everything, self._version)
+        good = [t for t in everything if not t.stop_reason.is_failed_episode]
+        metrics |= success_by_task_type([t.task_type for t in good], [t.success for t in good])
         steps = metrics.pop("num_env_steps_sampled", 0.0)
         self._log((ENV_RUNNER_RESULTS,), metrics)
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum")
@@ -303,18 +326,8 @@ class ARLArena(Algorithm):
                 "success_rate_trained": float(np.mean([t.success for t in trained])) if trained else float("nan"),
             },
         )
-        self._warn_if_inert(chosen, report)
-
-    def _warn_if_inert(self, chosen: GroupFilter, report: Any) -> None:
-        if self._spec.filtering == "none" or not report.active:
-            return
-        self._inert_iterations = self._inert_iterations + 1 if report.changed_nothing else 0
-        if self._inert_iterations and self._inert_iterations % INERT_FILTER_WARNING_ITERATIONS == 0:
-            warnings.warn(
-                f"training.filtering={self._spec.filtering!r} changed nothing in the last {self._inert_iterations} "
-                f"iterations (filter_metric={self._spec.filter_metric!r}).",
-                stacklevel=2,
-            )
+        if report.active:
+            self._inert.note({f"filtering={self._spec.filtering!r}": not report.changed_nothing})
 
     def _log_serving(self, collected: Collected) -> None:
         self.metrics.log_dict(

@@ -15,9 +15,10 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.result import TRIAL_INFO
 
 from arlarena_rllib.errors import ConfigError, nearest
-from arlarena_rllib.objectives import SPEC_FIELDS, ObjectiveSpec
-from arlarena_rllib.presets import METHODS, resolve_method
+from arlarena_rllib.objectives import NEEDS, SPEC_FIELDS, ObjectiveSpec
+from arlarena_rllib.presets import resolve_method
 from arlarena_rllib.settings import SETTINGS, UNREAD_RLLIB_SETTINGS, Setting, method_setting
+from arlarena_rllib.trajectory import APPEND
 
 if TYPE_CHECKING:
     from arlarena_rllib.rollout.agent_loop import RolloutSettings
@@ -171,6 +172,10 @@ class ARLArenaConfig(AlgorithmConfig):
         """RLlib's ``learners``: number and resources of the Learner actors."""
         return self._configure("learners", keys)
 
+    def reporting(self, **keys: Any) -> ARLArenaConfig:
+        """RLlib's ``reporting`` and the diagnostics (section ``reporting`` of the settings)."""
+        return self._configure("reporting", keys)
+
     def evaluation(self, **keys: Any) -> ARLArenaConfig:
         """RLlib's ``evaluation_interval`` and the fixed panels (section ``evaluation`` of the settings)."""
         return self._configure("evaluation", keys)
@@ -184,15 +189,20 @@ class ARLArenaConfig(AlgorithmConfig):
             ConfigError: unknown method, axis or value, or a parameter that the chosen axes never read.
         """
         overrides = {key: getattr(self, key) for key in METHOD_KEYS if getattr(self, key) is not None}
-        if self.method not in METHODS:
-            raise ConfigError(
-                f"training.method={self.method!r} is not known.{nearest(self.method, METHODS)} "
-                f"Allowed: {', '.join(METHODS)}."
-            )
         try:
-            return resolve_method(self.method, overrides)
+            spec = resolve_method(self.method, overrides, task=self.task)
+            spec.refuse_missing(self._row_contents(), where=f"trajectory_mode={self.trajectory_mode!r}")
+            return spec.within(self.max_model_len if self.trajectory_mode == APPEND else self.max_response_tokens)
         except ValueError as error:
             raise ConfigError(f"training (method={self.method!r}): {error}") from error
+
+    def _row_contents(self) -> set[str]:
+        """Return what the rows of this configuration can carry: all but shared prefixes, which no rollout has yet.
+
+        A row of a growing conversation is no turn and no single state.
+        """
+        of_turns = {"turns", "anchors", "anchor_texts"} if self.trajectory_mode == APPEND else set()
+        return set(NEEDS) - {"prefixes"} - of_turns
 
     def resolved(self) -> dict[str, Any]:
         """Return the settings that decide a run, JSON-able, by section; logged and written beside checkpoints."""
@@ -266,7 +276,8 @@ class ARLArenaConfig(AlgorithmConfig):
         """Return the spec of the causal LM module; ``model_path`` decides the architecture and the first weights."""
         from arlarena_rllib.learner.causal_lm_module import CausalLMModule
 
-        return RLModuleSpec(module_class=CausalLMModule, model_config={"model_path": self.model_path})
+        critic = "values" in self.objective_spec().needs()
+        return RLModuleSpec(module_class=CausalLMModule, model_config={"model_path": self.model_path, "critic": critic})
 
     def validate(self) -> None:
         """Check every setting, their combinations and the model; all problems are reported together.

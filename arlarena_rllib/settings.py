@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from arlarena_rllib.errors import ConfigError
+from arlarena_rllib.diagnostics import AlarmThresholds
+from arlarena_rllib.errors import ConfigError, nearest
+from arlarena_rllib.task_defaults import TASKS
 from arlarena_rllib.trajectory import TRAJECTORY_MODES
 
 
@@ -65,10 +67,34 @@ def _instance(*types: type, optional: bool = False):
     return check
 
 
+def _thresholds(value: Any) -> str | None:
+    problem = _text_keyed(value)
+    if problem:
+        return problem
+    names = [f.name for f in fields(AlarmThresholds)]
+    unknown = [key for key in value if key not in names]
+    if unknown:
+        return f"{unknown[0]!r} is no threshold.{nearest(unknown[0], names)} Allowed: {', '.join(names)}"
+    try:
+        AlarmThresholds(**value)
+    except ValueError as error:
+        return str(error).replace("\n", " ").rstrip(".")
+    return None
+
+
 def _text_keyed(value: Any) -> str | None:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return None
     return "must be a mapping with text keys"
+
+
+def _full_softmax(only: float):
+    def check(value: Any) -> str | None:
+        if value == only and not isinstance(value, bool):
+            return None
+        return f"must be {only:g}; ratios of log-probs assume that tokens are sampled from the full softmax"
+
+    return check
 
 
 _COUNT = _number(1, integer=True)
@@ -81,6 +107,8 @@ SETTINGS: dict[str, Setting] = {
     "group_size": Setting("env_runners", 8, _COUNT, "episodes of each task, compared with each other"),
     "temperature": Setting("env_runners", 1.0, _number(1e-3), "sampling temperature of training rollouts"),
     "max_response_tokens": Setting("env_runners", 32, _COUNT, "most tokens of one reply"),
+    "top_p": Setting("env_runners", 1.0, _full_softmax(1.0), "share of probability that is sampled from"),
+    "top_k": Setting("env_runners", 0, _full_softmax(0), "tokens that are sampled from; 0 = all"),
     "memory_window": Setting("env_runners", 2, _COUNT0, "past turns shown in a windowed prompt"),
     "prompt_style": Setting(
         "env_runners", "chat", _choice("chat", "compact"), "long instructions (chat) or a bare state (compact)"
@@ -95,6 +123,9 @@ SETTINGS: dict[str, Setting] = {
     "reference_path": Setting("policy", None, _instance(str, optional=True), "frozen reference; default model_path"),
     # training: the method, as one preset and any axis or parameter laid over it
     "method": Setting("training", "grpo", _instance(str), "name of a row of the preset table"),
+    "task": Setting(
+        "training", None, _choice(*TASKS, optional=True), "task family whose published values replace the method's"
+    ),
     "num_minibatches": Setting("training", 4, _COUNT, "optimiser steps per epoch over one rollout"),
     "micro_batch_tokens": Setting("training", 8192, _COUNT, "padded tokens of one forward and backward pass"),
     "weight_decay": Setting("training", 0.0, _number(0), "AdamW weight decay"),
@@ -132,6 +163,14 @@ SETTINGS: dict[str, Setting] = {
     "evaluation_samples": Setting("evaluation", 1, _COUNT0, "sampled episodes per task, besides one greedy episode"),
     "evaluation_temperature": Setting("evaluation", 1.0, _number(1e-3), "temperature of the sampled episodes"),
     "evaluate_before_training": Setting("evaluation", True, _instance(bool), "evaluate the start as iteration 0"),
+    # reporting: diagnostics
+    "alarm_thresholds": Setting(
+        "reporting", {}, _thresholds, "limits of the collapse alarm, fields of diagnostics.AlarmThresholds"
+    ),
+    "stop_on_collapse": Setting("reporting", False, _instance(bool), "end the trial when the collapse alarm fires"),
+    "prompt_dependence_interval": Setting(
+        "reporting", 0, _COUNT0, "iterations between measurements of prompts/... (costs forward passes); 0 = off"
+    ),
 }
 """All settings that are not parameters of a method (those are in ``objectives``)."""
 

@@ -77,6 +77,15 @@ class Trajectory:
     success: bool = False
     error: str = ""
     retries: int = 0
+    task_type: str = ""
+    """Kind of task, if the environment tells one; success is also reported by kind."""
+    final_context_ids: list[int] = field(default_factory=list)
+    """Whole prompt of the turn that a limit prevented; a critic values the cut-off state by it. Empty otherwise."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """True when a limit ended the episode, not the task."""
+        return self.stop_reason in (StopReason.MAX_TURNS, StopReason.PROMPT_TOO_LONG)
 
     @property
     def episode_return(self) -> float:
@@ -108,7 +117,8 @@ TokenBatch = dict[str, np.ndarray]
 ``input_ids`` int64 [B, T], ``attention_mask`` int64 [B, T], ``loss_mask`` float32 [B, T] (1 = chosen by the policy),
 ``rollout_logp`` float32 [B, T] (engine's, 0 elsewhere), ``weight_version`` int64 [B, T] (-1 elsewhere) and per row
 int64 ``group_id, trajectory_id, turn_index, anchor_id``, float32 ``step_reward, episode_return``,
-bool ``success, format_valid, action_valid``. Numbers of groups, trajectories and anchors are dense from 0.
+bool ``success, format_valid, action_valid, truncated`` (a limit ended the episode), ``length_cut`` (a reply ran into
+``max_response_tokens``). Numbers of groups, trajectories and anchors are dense from 0.
 """
 
 
@@ -147,9 +157,35 @@ def build_token_batch(groups: Sequence[TrajectoryGroup], *, pad_id: int) -> Toke
         batch[name] = np.array([row[name] for row in rows], dtype=np.int64)
     for name in ("step_reward", "episode_return"):
         batch[name] = np.array([row[name] for row in rows], dtype=np.float32)
-    for name in ("success", "format_valid", "action_valid"):
+    for name in ("success", "format_valid", "action_valid", "truncated", "length_cut"):
         batch[name] = np.array([row[name] for row in rows], dtype=bool)
     return batch
+
+
+def row_anchors(groups: Sequence[TrajectoryGroup]) -> list[str]:
+    """Return the state of each row of :func:`build_token_batch`, as text."""
+    return [row["anchor"] for group in groups for t in group.trained for row in _rows_of(t)]
+
+
+def final_state_batch(groups: Sequence[TrajectoryGroup], *, pad_id: int) -> tuple[TokenBatch, np.ndarray]:
+    """Return one row per cut-off state, and the trajectory of each, numbered as in :func:`build_token_batch`.
+
+    A row is the prompt of the turn that a limit prevented and one more token, so that the value at that last token is the
+    value of the state. Episodes that the task ended, or whose next prompt did not fit, have no row.
+    """
+    trained = [t for group in groups for t in group.trained]
+    numbers = [n for n, t in enumerate(trained) if t.is_truncated and t.final_context_ids]
+    rows = [{"input_ids": [*trained[n].final_context_ids, pad_id]} for n in numbers]
+    for row in rows:
+        row["attention_mask"] = [1] * len(row["input_ids"])
+    width = max((len(row["input_ids"]) for row in rows), default=1)
+    batch = {
+        "input_ids": _left_padded(rows, "input_ids", width, pad_id, np.int64),
+        "attention_mask": _left_padded(rows, "attention_mask", width, 0, np.int64),
+        "loss_mask": np.zeros((len(rows), width), dtype=np.float32),
+    }
+    batch["loss_mask"][:, -1:] = 1.0
+    return batch, np.array(numbers, dtype=np.int64)
 
 
 def _rows_of(trajectory: Trajectory) -> list[dict[str, Any]]:
@@ -181,6 +217,8 @@ def _row(trajectory: Trajectory, turns: Sequence[Turn], turn_index: int) -> dict
         "success": trajectory.success,
         "format_valid": all(turn.format_valid for turn in turns),
         "action_valid": all(turn.action_valid for turn in turns),
+        "truncated": trajectory.is_truncated,
+        "length_cut": any(turn.finish_reason == "length" for turn in turns),
     }
 
 

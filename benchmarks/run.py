@@ -1,4 +1,4 @@
-"""The command `python -m benchmarks.run [rollout|update|memory|iteration] [--rounds N] [--out DIR]`."""
+"""The command `python -m benchmarks.run [rollout|update|diagnostics|memory|iteration] [--rounds N] [--out DIR]`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's processes and the lim
 BENCHMARKS = {
     "rollout": "response tokens per CPU second, against the bare engine",
     "update": "training tokens per second, against plain PyTorch",
+    "diagnostics": "CPU seconds of the update with the tables of the diagnostics, against the same without",
     "memory": "memory of every process of a served run, against 8 GB",
     "iteration": "where the time of one iteration goes",
 }
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    lines = [f"  {name:10s} {what}" for name, what in BENCHMARKS.items()]
+    lines = [f"  {name:11s} {what}" for name, what in BENCHMARKS.items()]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.run",
         description="\n".join(["Measure ratios against a limit of the same run; all by default.", *lines]),

@@ -45,7 +45,7 @@ class TimedLearner:
         self._clocks = {name: Stopwatch() for name in (STEPS, SCORING, WHOLE)}
         learner: Any = self._group._learner
         learner._step = self._clocks[STEPS].around(learner._step)
-        learner._score_rows = self._clocks[SCORING].around(learner._score_rows)
+        learner._scores = self._clocks[SCORING].around(learner._scores)
 
     def update(self) -> dict[str, dict[str, float]]:
         """Run one update; return wall and CPU seconds of its parts."""

@@ -9,7 +9,7 @@ from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.learner.batching import build_learner_batch
 from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.rollout.envs import bare_text_env
-from arlarena_rllib.trajectory import TokenBatch, TrajectoryGroup
+from arlarena_rllib.trajectory import TokenBatch, TrajectoryGroup, build_token_batch
 from arlarena_rllib.warmstart import demonstrations
 
 SLIP = 0.35
@@ -30,10 +30,10 @@ def clumsy_groups(config: ARLArenaConfig, model: Path, *, groups: int, members: 
 
 def learner_batch(config: ARLArenaConfig, model: Path, *, groups: int, members: int) -> TokenBatch:
     """Return the rows of ``clumsy_groups`` as the learner gets them: advantages, weights and minibatches included."""
+    found = clumsy_groups(config, model, groups=groups, members=members)
     batch, _ = build_learner_batch(
-        clumsy_groups(config, model, groups=groups, members=members),
+        build_token_batch(found, pad_id=TextCodec(str(model)).pad_id),
         config.objective_spec(),
-        pad_id=TextCodec(str(model)).pad_id,
         num_minibatches=config.num_minibatches,
         seed=int(config.seed or 0),
         iteration=0,

@@ -16,7 +16,8 @@ os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Ray's workers are started from elsewhere: they find the packages, and what tests define, by path.
-_PATHS = [str(REPOSITORY), str(REPOSITORY / "tests" / "serving"), os.environ.get("PYTHONPATH")]
+_FOLDERS = [REPOSITORY, *(REPOSITORY / "tests" / name for name in ("serving", "refcases"))]
+_PATHS = [*map(str, _FOLDERS), os.environ.get("PYTHONPATH")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 
 

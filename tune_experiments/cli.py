@@ -1,4 +1,4 @@
-"""The command `arlarena`: train, evaluate, envs, models."""
+"""The command `arlarena`: train, evaluate, methods, envs, models."""
 
 from __future__ import annotations
 
@@ -71,6 +71,16 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--json", action="store_true", help="print the result as JSON, per-task values included")
     evaluate.set_defaults(run=_evaluate)
 
+    methods = commands.add_parser("methods", help="list the methods, show one with all its values, compare losses")
+    methods.set_defaults(run=_methods_list)
+    pages = methods.add_subparsers(metavar="show METHOD [TASK] | losses")
+    show = pages.add_parser("show", help="one method, resolved")
+    show.add_argument("method")
+    show.add_argument("task", nargs="?", help="task family whose published values are laid over the method's")
+    show.set_defaults(run=_methods_show)
+    losses = pages.add_parser("losses", help="loss and gradient of every method on one made-up batch")
+    losses.set_defaults(run=_methods_losses)
+
     envs = commands.add_parser("envs", help="list the text environments, or check one").add_subparsers(
         required=True, metavar="ACTION"
     )
@@ -138,6 +148,31 @@ def _evaluate(options: argparse.Namespace) -> int:
         print(f"{config.env} {options.split} panel {panel.panel_hash}, {result.n} tasks")
         for key, value in result.summary().items():
             print(f"  {key:14s} {value:.4f}" if isinstance(value, float) else f"  {key:14s} {value}")
+    return EXIT_OK
+
+
+def _methods_list(options: argparse.Namespace) -> int:
+    from tune_experiments.methods_page import methods_table
+
+    print(methods_table())
+    return EXIT_OK
+
+
+def _methods_show(options: argparse.Namespace) -> int:
+    from arlarena_rllib.errors import ConfigError
+    from tune_experiments.methods_page import method_page
+
+    try:
+        print(method_page(options.method, options.task))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return EXIT_OK
+
+
+def _methods_losses(options: argparse.Namespace) -> int:
+    from tune_experiments.method_losses import losses_table
+
+    print(losses_table())
     return EXIT_OK
 
 

@@ -17,7 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tune_experiments.mlflow_names import as_number
+from arlarena_rllib.diagnostics import AlarmThresholds, replay_alarm
+from arlarena_rllib.diagnostics.page import collapse_page
+from tune_experiments.mlflow_names import as_number, metric_values
 
 WIDTH_PX, HEIGHT_PX, DPI = 1200, 700, 100
 # Distinguishable also with the common colour-vision deficiencies (Okabe and Ito 2008).
@@ -181,6 +183,33 @@ def _add_episode_axis(axes: Axes, points: Sequence[CurvePoint]) -> None:
         upper = axes.secondary_xaxis("top")
         upper.set_xticks(np.interp(ticks, episodes, iterations), [f"{tick:,.0f}" for tick in ticks])
         upper.set_xlabel("training episodes")
+
+
+def run_collapse_page(
+    path: str | Path,
+    results: Sequence[Mapping[str, Any]],
+    *,
+    thresholds: Mapping[str, Any],
+    method: str = "",
+    panel_hash: str = "",
+) -> Path:
+    """Draw the signals of a collapse over the iterations of a run, mark its alarm, and return the picture's path.
+
+    Args:
+        path: PNG to write; folders are made.
+        results: nested result dicts of one trial, e.g. of :func:`read_results`.
+        thresholds: limits of the alarm, as in ``reporting.alarm_thresholds``.
+        method: for the title.
+        panel_hash: which fixed tasks were evaluated, for the title.
+
+    Raises:
+        ValueError: ``results`` is empty.
+    """
+    history = [metric_values(result) for result in results]
+    report = replay_alarm(history, AlarmThresholds(**thresholds))
+    name = f"{method}: signals of a collapse" if method else "Signals of a collapse"
+    title = f"{name}   (panel {panel_hash})" if panel_hash else name
+    return collapse_page(path, history, report, title=title)
 
 
 def comparison_plot(path: str | Path, runs: Sequence[Mapping[str, Any]], *, title: str = "") -> Path:

@@ -123,6 +123,7 @@ def page(summary: dict[str, Any], folder: Path) -> str:
     lines += [
         f"{summary['iterations']} iterations, {summary['episodes']} episodes, {summary['seconds'] / 60:.1f} minutes",
         f"\ncurve:   {folder / 'learning_curve.png'}",
+        f"signals: {folder / 'collapse.png'}",
         f"summary: {folder / 'summary.json'}",
         f"MLflow:  mlflow ui --backend-store-uri {summary['mlflow_tracking_uri']}",
         f"next:    arlarena train quickstart training.method=grpo run.name=grpo   (another method, same panel)\n"

@@ -14,6 +14,7 @@ from ray import serve, tune
 from ray.tune import Callback
 
 from arlarena_rllib.algorithm import ARLArena
+from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.errors import ArenaError, CheckpointError, ConfigError
 from arlarena_rllib.evaluation import PanelResult, paired_difference
 from arlarena_rllib.models.export import export_policy
@@ -21,7 +22,7 @@ from arlarena_rllib.models.load import check_model_dir, load_causal_lm
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from tune_experiments.cpu_meter import CpuMeter
-from tune_experiments.plots import learning_curve, read_results
+from tune_experiments.plots import learning_curve, read_results, run_collapse_page
 from tune_experiments.prepare import Start, base_model, warm_start
 from tune_experiments.progress import ProgressDisplay
 from tune_experiments.resume import (
@@ -114,9 +115,21 @@ def train(
     outcome = _outcome(run, folder, start, grid[0], tracker, meter, stop.requested, panel_hash)
     if report and run.run.report_num_tasks and not outcome.interrupted:
         _report(run, outcome, progress)
-    curve = learning_curve(folder / "learning_curve.png", outcome.results, method=config.method, panel_hash=panel_hash)
-    tracker.log_artifact(curve, trial_id=outcome.trial_id)
+    _draw(outcome, config)
     return outcome
+
+
+def _draw(outcome: TrainOutcome, config: ARLArenaConfig) -> None:
+    """Write the pictures of the run, whole or interrupted, to its folder and to MLflow."""
+    names = {"method": config.method, "panel_hash": outcome.panel_hash}
+    pictures = (
+        learning_curve(outcome.folder / "learning_curve.png", outcome.results, **names),
+        run_collapse_page(
+            outcome.folder / "collapse.png", outcome.results, thresholds=config.alarm_thresholds, **names
+        ),
+    )
+    for picture in pictures:
+        outcome.tracker.log_artifact(picture, trial_id=outcome.trial_id)
 
 
 def _tuner(

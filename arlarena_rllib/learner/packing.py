@@ -7,17 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def assign_minibatches(num_rows: int, num_minibatches: int, *, seed: int, iteration: int) -> np.ndarray:
-    """Return int64 [num_rows]: the minibatch of each row, a seeded permutation cut into near-equal parts.
+def assign_minibatches(units: np.ndarray, num_minibatches: int, *, seed: int, iteration: int) -> np.ndarray:
+    """Return int64 [B]: the minibatch of each row, a seeded permutation of its units cut into near-equal parts.
 
-    With fewer rows than minibatches every row is a minibatch of its own.
+    Args:
+        units: int64 [B]; rows of one unit stay together: row numbers, or trajectory ids.
+        num_minibatches: With fewer units every unit is a minibatch of its own.
     """
-    order = np.random.default_rng(np.random.SeedSequence([seed, iteration, 0x6D62])).permutation(num_rows)
-    parts = np.array_split(order, min(num_minibatches, num_rows))
-    minibatch = np.empty(num_rows, dtype=np.int64)
-    for index, rows in enumerate(parts):
-        minibatch[rows] = index
-    return minibatch
+    distinct, unit_of_row = np.unique(units, return_inverse=True)
+    order = np.random.default_rng(np.random.SeedSequence([seed, iteration, 0x6D62])).permutation(len(distinct))
+    minibatch = np.empty(len(distinct), dtype=np.int64)
+    for index, part in enumerate(np.array_split(order, max(1, min(num_minibatches, len(distinct))))):
+        minibatch[part] = index
+    return minibatch[unit_of_row]
 
 
 def shard_rows(lengths: np.ndarray, minibatch: np.ndarray, num_shards: int) -> list[np.ndarray]:

@@ -31,7 +31,9 @@ def load_checkpoint_policy(checkpoint: str | Path, base: str | Path) -> PreTrain
     with path.open("rb") as file:
         state = pickle.load(file)
     model = load_causal_lm(base)
-    tensors = {name.removeprefix(_PREFIX): torch.as_tensor(value) for name, value in state.items()}
+    tensors = {
+        name.removeprefix(_PREFIX): torch.as_tensor(value) for name, value in state.items() if name.startswith(_PREFIX)
+    }  # a critic's value head is no part of the policy
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

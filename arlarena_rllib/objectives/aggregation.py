@@ -129,7 +129,7 @@ def seq_mean_token_sum_norm(counts: RowCounts, spec: ObjectiveSpec) -> Tensor:
     return torch.full_like(counts.tokens_B, 1.0 / (spec.length_norm * rows))
 
 
-@register("traj-mean-token-mean")
+@register("traj-mean-token-mean", needs=("trajectories",))
 def traj_mean_token_mean(counts: RowCounts, spec: ObjectiveSpec) -> Tensor:
     """Weights of ``(1/N_traj) sum_tau (sum_{rows in tau, t} m l)/(sum_{rows in tau} n_i)``: episodes weigh the same.
 
@@ -144,7 +144,7 @@ def traj_mean_token_mean(counts: RowCounts, spec: ObjectiveSpec) -> Tensor:
     return 1.0 / (counts.n_trajectories * counts.trajectory_tokens_B)
 
 
-@register("traj-mean-turn-mean-token-mean")
+@register("traj-mean-turn-mean-token-mean", needs=("trajectories",))
 def traj_mean_turn_mean_token_mean(counts: RowCounts, spec: ObjectiveSpec) -> Tensor:
     """Weights of ``(1/N_traj) sum_tau (1/K_tau) sum_k (sum_t m l)/n_k``: episodes, then turns weigh the same.
 

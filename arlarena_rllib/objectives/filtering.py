@@ -6,6 +6,7 @@ what it did. A registered choice only decides whether one group is informative.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from arlarena_rllib.objectives.spec import ObjectiveSpec
 
 METRICS: tuple[str, ...] = ("success", "reward")
+SURPLUSES: tuple[str, ...] = ("drop", "keep")
+"""What happens to informative groups beyond the target."""
+_COUNTS = ("started", "kept_mixed", "kept_surplus", "kept_uniform", "filled", "dropped_uniform", "dropped_surplus")
 
 
 @dataclass(frozen=True)
@@ -28,19 +32,22 @@ class GroupOutcome:
 
 @dataclass(frozen=True)
 class FilterReport:
-    """What a filter did in one iteration; ``started`` is the sum of the next five counts.
+    """What a filter did in one iteration; ``started`` is the sum of the next six counts.
 
     Attributes:
         active: False when nothing was filtered (choice "none" or cold start).
         tries: number of offers.
         target: groups wanted.
         started: groups offered.
-        kept_mixed: informative groups taken.
+        kept_mixed: informative groups taken, up to the target.
+        kept_surplus: informative groups taken beyond the target (``surplus="keep"``).
         kept_uniform: uniform groups taken because the filter was not active.
         filled: uniform groups taken on the last try to complete the batch.
         dropped_uniform: uniform groups left out.
         dropped_surplus: informative (or, inactive, any) groups left out because the batch was complete.
-        missing: target minus all taken groups.
+        missing: groups that the batch lacks, 0 if it is complete.
+        success_before: share of won episodes among all groups offered; nan if there is none.
+        success_after: the same among the groups taken: what the policy is trained on.
         log: one ``{"batch", "mixed", "taken"}`` per try.
     """
 
@@ -49,11 +56,14 @@ class FilterReport:
     target: int
     started: int
     kept_mixed: int
+    kept_surplus: int
     kept_uniform: int
     filled: int
     dropped_uniform: int
     dropped_surplus: int
     missing: int
+    success_before: float
+    success_after: float
     log: tuple[dict[str, int], ...]
 
     @property
@@ -67,11 +77,8 @@ class FilterReport:
         return self.tries <= 1 and self.dropped_uniform == 0
 
     def as_metrics(self) -> dict[str, float]:
-        """Return the counts as plain numbers, for logging."""
-        names = (
-            *("active", "tries", "started", "kept_mixed", "kept_uniform", "filled"),
-            *("dropped_uniform", "dropped_surplus", "missing", "all_uniform"),
-        )
+        """Return the counts and rates as plain numbers, for logging."""
+        names = ("active", "tries", *_COUNTS, "missing", "all_uniform", "success_before", "success_after")
         return {name: float(getattr(self, name)) for name in names}
 
 
@@ -87,7 +94,7 @@ def keep_all(group: GroupOutcome, spec: ObjectiveSpec) -> bool:
     return True
 
 
-@register("dynamic", reads=("filter_metric", "max_tries", "fill", "cold_start_iterations"))
+@register("dynamic", reads=("filter_metric", "max_tries", "fill", "cold_start_iterations", "oversampling", "surplus"))
 def dynamic(group: GroupOutcome, spec: ObjectiveSpec) -> bool:
     """Return whether a group's episodes differ: ``0 < #success < G``, or returns not all equal.
 
@@ -110,15 +117,16 @@ def is_mixed(group: GroupOutcome, metric: str) -> bool:
 class GroupFilter:
     """Takes groups try by try until the batch is complete; one instance per iteration.
 
-    Informative groups are taken first come, first served, whole groups; what exceeds the target is dropped. On the last
-    try a short batch is completed with that try's uniform groups in order, if `fill` is set; otherwise it stays short.
-    During the first `cold_start_iterations`, and for "none", everything is taken and there is one try.
+    Informative groups are taken first come, first served, whole groups; what exceeds the target is dropped, or taken too
+    with ``surplus="keep"`` (a larger batch rather than wasted episodes). On the last try a short batch is completed with
+    that try's uniform groups in order, if `fill` is set; otherwise it stays short. During the first
+    `cold_start_iterations`, and for "none", everything is taken and there is one try.
 
     Source: released ARLArena rollout code. Differs in: the iteration is passed explicitly, so a cold start cannot
     switch the filter off unnoticed.
 
     Args:
-        spec: reads filtering, filter_metric, max_tries, fill, cold_start_iterations.
+        spec: reads filtering, filter_metric, max_tries, fill, cold_start_iterations, oversampling, surplus.
         target_groups: groups wanted, >= 1.
         iteration: counts from 0.
 
@@ -135,19 +143,23 @@ class GroupFilter:
         self._active = spec.filtering != _UNFILTERED and iteration >= spec.cold_start_iterations
         self._kept: list[tuple[int, int]] = []
         self._log: list[dict[str, int]] = []
-        self._counts = dict.fromkeys(
-            ("started", "kept_mixed", "kept_uniform", "filled", "dropped_uniform", "dropped_surplus"), 0
-        )
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._successes: dict[str, list[bool]] = {"before": [], "after": []}
 
     @property
     def needs_more(self) -> bool:
         """Whether another try should be made: the batch is short and tries are left."""
-        return len(self._kept) < self._target and len(self._log) < self._max_tries
+        return self.missing > 0 and len(self._log) < self._max_tries
 
     @property
     def missing(self) -> int:
         """How many groups the batch still lacks."""
-        return self._target - len(self._kept)
+        return max(self._target - len(self._kept), 0)
+
+    @property
+    def next_size(self) -> int:
+        """How many groups the next try should sample: those missing, times `oversampling` while the filter is active."""
+        return math.ceil(self.missing * self._spec.oversampling) if self._active else self.missing
 
     @property
     def kept(self) -> list[tuple[int, int]]:
@@ -171,13 +183,16 @@ class GroupFilter:
             )
         mixed = [index for index, group in enumerate(groups) if self._keep(group, self._spec)]
         candidates = mixed if self._active else list(range(len(groups)))
-        taken = candidates[: self.missing]
+        keeps_surplus = self._active and self._spec.surplus == "keep"
+        taken = candidates if keeps_surplus else candidates[: self.missing]
         uniform = [index for index in range(len(groups)) if index not in set(candidates)]
         is_last = len(self._log) + 1 == self._max_tries
-        filled = uniform[: self.missing - len(taken)] if is_last and self._spec.fill else []
+        filled = uniform[: max(self.missing - len(taken), 0)] if is_last and self._spec.fill else []
         self._count(groups, mixed=set(mixed), taken=taken, filled=filled, uniform=uniform)
         batch = len(self._log)
         self._log.append({"batch": batch, "mixed": len(mixed), "taken": len(taken) + len(filled)})
+        self._successes["before"] += [won for group in groups for won in group.successes]
+        self._successes["after"] += [won for index in (*taken, *filled) for won in groups[index].successes]
         self._kept += [(batch, index) for index in (*taken, *filled)]
         return [*taken, *filled]
 
@@ -188,6 +203,8 @@ class GroupFilter:
             tries=len(self._log),
             target=self._target,
             missing=self.missing,
+            success_before=_rate(self._successes["before"]),
+            success_after=_rate(self._successes["after"]),
             log=tuple(dict(entry) for entry in self._log),
             **self._counts,
         )
@@ -205,10 +222,16 @@ class GroupFilter:
         filled: list[int],
         uniform: list[int],
     ) -> None:
-        kept_mixed = sum(index in mixed for index in taken)
+        within = taken[: self.missing]
+        kept_mixed = sum(index in mixed for index in within)
         self._counts["started"] += len(groups)
         self._counts["kept_mixed"] += kept_mixed
-        self._counts["kept_uniform"] += len(taken) - kept_mixed
+        self._counts["kept_surplus"] += len(taken) - len(within)
+        self._counts["kept_uniform"] += len(within) - kept_mixed
         self._counts["filled"] += len(filled)
         self._counts["dropped_uniform"] += len(uniform) - len(filled)
         self._counts["dropped_surplus"] += len(groups) - len(uniform) - len(taken)
+
+
+def _rate(flags: Sequence[bool]) -> float:
+    return sum(flags) / len(flags) if flags else math.nan

@@ -1,4 +1,4 @@
-"""Groups of rows: dense indices, statistics inside a group, anchor ids, clusters of similar texts."""
+"""Groups of rows: dense indices, order of turns, statistics inside a group, anchor ids, clusters of similar texts."""
 
 from __future__ import annotations
 
@@ -38,6 +38,48 @@ def sum_by_index(value_B: Tensor, index_B: Tensor, n: int) -> Tensor:
         [n] float, 0 for a group without rows.
     """
     return torch.zeros(n, dtype=value_B.dtype, device=value_B.device).index_add_(0, index_B, value_B)
+
+
+def turn_order(sequence_B: Tensor, turn_index_B: Tensor) -> Tensor:
+    """Return the rows sorted by sequence and, inside one, by turn.
+
+    Args:
+        sequence_B: [B] int64.
+        turn_index_B: [B] int64; numbers may be missing.
+    Returns:
+        [B] int64 row numbers.
+    Raises:
+        ValueError: a sequence holds the same turn twice.
+    """
+    by_turn_B = torch.argsort(turn_index_B, stable=True)
+    order_B = by_turn_B[torch.argsort(sequence_B[by_turn_B], stable=True)]
+    pair_B_2 = torch.stack([sequence_B, turn_index_B], dim=1)[order_B]
+    twice = (pair_B_2[1:] == pair_B_2[:-1]).all(-1).nonzero().flatten()
+    if len(twice):
+        sequence, turn = pair_B_2[int(twice[0])].tolist()
+        raise ValueError(f"trajectory {sequence} holds turn {turn} twice; give each row its own turn_index.")
+    return order_B
+
+
+def neighbour_rows(trajectory_id_B: Tensor, turn_index_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the row of the turn before and of the turn after each row in its trajectory, -1 where there is none.
+
+    Args:
+        trajectory_id_B: [B] int64.
+        turn_index_B: [B] int64; a missing number is skipped.
+    Returns:
+        previous_B and next_B, [B] int64.
+    Raises:
+        ValueError: a trajectory holds the same turn twice.
+    """
+    order_B = turn_order(trajectory_id_B, turn_index_B)
+    sorted_B = trajectory_id_B[order_B]
+    joined = sorted_B[1:] == sorted_B[:-1]
+    earlier, later = order_B[:-1][joined], order_B[1:][joined]
+    previous_B, next_B = torch.full_like(order_B, -1), torch.full_like(order_B, -1)
+    previous_B[later] = earlier
+    next_B[earlier] = later
+    return previous_B, next_B
 
 
 @dataclass(frozen=True)
@@ -115,6 +157,20 @@ def group_normalise(
         raw_U = value_U.to(torch.float64) / (1.0 + eps if divide_by_std else 1.0)
         scaled_U = torch.where(stats.size_U == 1, raw_U, scaled_U)
     return scaled_U
+
+
+def whiten(value_U: Tensor) -> Tensor:
+    """Return ``(value - mean) / sqrt(var + 1e-8)`` over all samples, var with ddof 1.
+
+    Source: REINFORCE++ 2501.03262, verl's masked whitening. Differs in: equal values, also a single one, give exactly 0.
+
+    Args:
+        value_U: [U] float, finite; "equal" means up to rounding of its dtype.
+    Returns:
+        [U] float64.
+    """
+    stats = group_statistics(value_U, torch.zeros_like(value_U, dtype=torch.int64))
+    return torch.where(stats.uniform_U, 0.0, stats.centred_U / (stats.std_U.square() + 1e-8).sqrt())
 
 
 def anchor_ids(keys: Sequence[Hashable]) -> Tensor:

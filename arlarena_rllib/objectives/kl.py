@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from arlarena_rllib.objectives.clipping import MAX_LOG_RATIO, token_ratio
+from arlarena_rllib.objectives.inputs import clean
 from arlarena_rllib.objectives.registry import Registry
 
 KlFn = Callable[[Tensor, Tensor], Tensor]
 REGISTRY: Registry[KlFn] = Registry("kl_estimator")
 register = REGISTRY.register
+PLACES: tuple[str, ...] = ("loss", "reward")
+"""Where the KL goes: into the loss with its gradient, or as a number into the reward."""
+LOSS_ONLY: dict[str, str] = {
+    "k3+": "it differs from k3 in its gradient only, and a reward has none; use k3 or k2",
+    "k3_is": "its ratio is 1 when the reward is computed, before the first step; use k3",
+}
+"""Estimator -> why it makes no sense in the reward."""
 
 
 @register("k1")
@@ -74,3 +83,29 @@ def reference_kl(estimator: str, ref_minus_logp_B_T: Tensor, log_ratio_B_T: Tens
         UnknownChoiceError: the estimator is not registered.
     """
     return REGISTRY.get(estimator)(ref_minus_logp_B_T.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO), log_ratio_B_T)
+
+
+@torch.no_grad()
+def kl_reward_penalty(old_logp_B_T: Tensor, ref_logp_B_T: Tensor, mask_B_T: Tensor, estimator: str) -> Tensor:
+    """Return the per-token KL of the sampling policy to the reference, to be subtracted from the reward x kl_coef.
+
+    The estimator with x = log pi_ref - log pi_old. Source: verl's KL in reward; with "k1" the policy gradient of this
+    reward is the gradient of KL(pi, ref) in expectation, with the others it is biased.
+
+    Args:
+        old_logp_B_T: [B, T] float, under the policy before the update.
+        ref_logp_B_T: [B, T] float, under the reference policy.
+        mask_B_T: [B, T] bool or 0/1; masked positions may hold anything.
+        estimator: any but "k3+" and "k3_is".
+    Returns:
+        [B, T] float in at least float32, no gradient, 0 at masked positions.
+    Raises:
+        ValueError: the estimator makes no sense in a reward.
+        UnknownChoiceError: the estimator is not registered.
+    """
+    if estimator in LOSS_ONLY:
+        raise ValueError(f"kl_estimator={estimator!r} cannot go into the reward: {LOSS_ONLY[estimator]}.")
+    mask_B_T = mask_B_T.bool()
+    old_B_T = clean(old_logp_B_T, mask_B_T)
+    x_B_T = clean(ref_logp_B_T, mask_B_T, like=old_B_T) - old_B_T
+    return torch.where(mask_B_T, reference_kl(estimator, x_B_T, torch.zeros_like(x_B_T)), 0.0)

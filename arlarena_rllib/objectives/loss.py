@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from arlarena_rllib.objectives import clipping
+from arlarena_rllib.objectives.clipping import ClipInput, RowIds
+from arlarena_rllib.objectives.context import context_of, needs_context
+from arlarena_rllib.objectives.inputs import PolicyTensors, check_shapes, clean, policy_tensors
 from arlarena_rllib.objectives.kl import reference_kl
 from arlarena_rllib.objectives.metrics import importance_metrics
 from arlarena_rllib.objectives.spec import ObjectiveSpec
+from arlarena_rllib.objectives.weighting import policy_weights
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,16 @@ def policy_objective(
     *,
     ref_logp_B_T: Tensor | None = None,
     entropy_B_T: Tensor | None = None,
+    rollout_logp_B_T: Tensor | None = None,
+    context: Mapping[str, Tensor] | None = None,
+    ids: RowIds | None = None,
 ) -> ObjectiveResult:
     """Return the loss of some rows of a batch, and its raw metrics.
 
-    ``loss = sum_i w_i sum_t m_it (clip loss_it + kl_coef KL_it - entropy_coef H_it)``, with w_i from
-    `global_denominators` of the whole batch. Source: the clipping and KL functions that the spec names; SAMPO
-    2602.21534 eq. 8. Differs from the released code in: denominators are global, so splitting a batch changes nothing.
+    ``loss = sum_i w_i sum_t m_it (M_i omega_it clip loss_it + kl_coef KL_it - entropy_coef H_it)``, with w_i from
+    `global_denominators` of the whole batch, M the sequence mask and omega the mismatch weight (`policy_weights`; both 1
+    by default). Source: the clipping and KL functions that the spec names; SAMPO 2602.21534 eq. 8. Differs from the
+    released code in: denominators are global, so splitting a batch changes nothing.
 
     Args:
         logp_B_T: [B, T] float with graph, log-prob of each sampled token under the current policy. Half precision is
@@ -51,9 +60,12 @@ def policy_objective(
         mask_B_T: [B, T] bool or 0/1, 1 = sampled by the policy.
         weight_B: [B] float, these rows' slice of `Denominators.weight_B`.
         spec: the point of the method grid.
-        ref_logp_B_T: [B, T] float, under the reference policy; needed if kl_coef > 0. With kl_coef = 0 the KL is only
-            measured.
+        ref_logp_B_T: [B, T] float, under the reference policy; needed if kl_coef > 0. With kl_coef = 0 or
+            kl_in = "reward" the KL is only measured.
         entropy_B_T: [B, T] float with graph, entropy of the policy at each token; needed if entropy_coef > 0.
+        rollout_logp_B_T: [B, T] float, log-probs that the engine reported; needed unless mismatch = "off".
+        context: these rows' slice of `batch_context`; read if `needs_context(spec)`.
+        ids: instead of a context, if these rows are the whole minibatch.
     Returns:
         the loss and raw metrics. If every position is masked: exactly 0 with gradient exactly 0.
     Raises:
@@ -63,29 +75,30 @@ def policy_objective(
         number. Anything, also inf and nan, may stand at masked positions of every tensor: values and gradients are as
         if it were 0. A nan at a policy token gives a nan loss.
     """
-    _check_shapes(logp_B_T, old_logp_B_T, advantages, mask_B_T, weight_B, ref_logp_B_T, entropy_B_T)
+    rows = policy_tensors(logp_B_T, old_logp_B_T, advantages, mask_B_T, weight_B, rollout_logp_B_T)
+    check_shapes(logp_B_T, {"ref_logp_B_T": ref_logp_B_T, "entropy_B_T": entropy_B_T})
     _check_needs(spec, ref_logp_B_T, entropy_B_T)
-    mask_B_T = mask_B_T.bool()
-    logp_B_T = _clean(logp_B_T, mask_B_T)
-    log_ratio_B_T = logp_B_T - _clean(old_logp_B_T.detach(), mask_B_T, like=logp_B_T)
-    adv_B_T = _clean(_per_token(advantages, mask_B_T).detach(), mask_B_T, like=logp_B_T)
-    weight_B = weight_B.detach().to(device=logp_B_T.device, dtype=logp_B_T.dtype)
+    context = _context(rows, spec, context, ids)
 
-    clip = clipping.REGISTRY.get(spec.clipping)(log_ratio_B_T, adv_B_T, mask_B_T, logp_B_T, spec)
-    policy_loss = _aggregate(clip.loss_B_T, mask_B_T, weight_B)
-    metrics = importance_metrics(log_ratio_B_T.detach(), adv_B_T, mask_B_T, clip)
-    metrics["sum/policy_loss"] = policy_loss.detach()
-    loss = policy_loss
+    clip = clipping.REGISTRY.get(spec.clipping)(
+        ClipInput(rows.log_ratio_B_T, rows.adv_B_T, rows.mask_B_T, rows.logp_B_T, context), spec
+    )
+    weights = policy_weights(rows, spec, context)
+    loss = _weighted_sum(clip.loss_B_T, weights.weight_B_T)
+    metrics = importance_metrics(rows.log_ratio_B_T.detach(), rows.adv_B_T, rows.mask_B_T, clip) | weights.metrics
+    metrics["sum/policy_loss"] = loss.detach()
+    plain_B_T = torch.where(rows.mask_B_T, rows.weight_B.unsqueeze(-1), 0.0)
     if ref_logp_B_T is not None:
-        ref_B_T = _clean(ref_logp_B_T.detach(), mask_B_T, like=logp_B_T)
-        kl_B_T = reference_kl(spec.kl_estimator, ref_B_T - logp_B_T, log_ratio_B_T)
-        kl_loss = _aggregate(kl_B_T, mask_B_T, weight_B)
-        loss = loss + spec.kl_coef * kl_loss if spec.kl_coef != 0.0 else loss
-        metrics["sum/kl_loss"] = kl_loss.detach()
-        metrics["sum/ref_kl"] = torch.where(mask_B_T, kl_B_T.detach(), 0.0).sum()
+        ref_B_T = clean(ref_logp_B_T.detach(), rows.mask_B_T, like=rows.logp_B_T)
+        kl_B_T = reference_kl(spec.kl_estimator, ref_B_T - rows.logp_B_T, rows.log_ratio_B_T)
+        metrics["sum/ref_kl"] = torch.where(rows.mask_B_T, kl_B_T.detach(), 0.0).sum()
+        if spec.kl_in == "loss":
+            kl_loss = _weighted_sum(kl_B_T, plain_B_T)
+            loss = loss + spec.kl_coef * kl_loss if spec.kl_coef != 0.0 else loss
+            metrics["sum/kl_loss"] = kl_loss.detach()
     if entropy_B_T is not None:
-        clean_B_T = _clean(entropy_B_T, mask_B_T)
-        entropy_loss = -_aggregate(clean_B_T, mask_B_T, weight_B)
+        clean_B_T = clean(entropy_B_T, rows.mask_B_T)
+        entropy_loss = -_weighted_sum(clean_B_T, plain_B_T)
         loss = loss + spec.entropy_coef * entropy_loss if spec.entropy_coef != 0.0 else loss
         metrics["sum/entropy_loss"] = entropy_loss.detach()
         metrics["sum/entropy"] = clean_B_T.detach().sum()
@@ -93,53 +106,28 @@ def policy_objective(
     return ObjectiveResult(loss, metrics)
 
 
-def _aggregate(value_B_T: Tensor, mask_B_T: Tensor, weight_B: Tensor) -> Tensor:
-    """Return ``sum_i w_i sum_t m v``; the weights are 0 for rows without policy tokens."""
-    return (torch.where(mask_B_T, value_B_T, 0.0).sum(-1) * weight_B).sum()
+def _weighted_sum(value_B_T: Tensor, weight_B_T: Tensor) -> Tensor:
+    """Return ``sum w v`` over the tokens that have a weight; what stands elsewhere does not matter."""
+    return (torch.where(weight_B_T != 0, value_B_T, 0.0) * weight_B_T).sum()
 
 
-def _clean(value_B_T: Tensor, mask_B_T: Tensor, *, like: Tensor | None = None) -> Tensor:
-    """Return values with exact 0 at masked positions, in at least float32; gradients there are exactly 0."""
-    dtype = like.dtype if like is not None else torch.promote_types(value_B_T.dtype, torch.float32)
-    device = like.device if like is not None else value_B_T.device
-    return torch.where(mask_B_T, value_B_T.to(device=device, dtype=dtype), 0.0)
-
-
-def _per_token(advantages: Tensor, mask_B_T: Tensor) -> Tensor:
-    return advantages.unsqueeze(-1).expand(mask_B_T.shape) if advantages.dim() == 1 else advantages
-
-
-def _check_shapes(
-    logp_B_T: Tensor,
-    old_logp_B_T: Tensor,
-    advantages: Tensor,
-    mask_B_T: Tensor,
-    weight_B: Tensor,
-    ref_logp_B_T: Tensor | None,
-    entropy_B_T: Tensor | None,
-) -> None:
-    if logp_B_T.dim() != 2:
-        raise ValueError(f"logp_B_T has shape {tuple(logp_B_T.shape)}; it must be [rows, tokens].")
-    full = {
-        "old_logp_B_T": old_logp_B_T,
-        "mask_B_T": mask_B_T,
-        "ref_logp_B_T": ref_logp_B_T,
-        "entropy_B_T": entropy_B_T,
-    }
-    wrong = [
-        f"{name} {tuple(value.shape)}"
-        for name, value in full.items()
-        if value is not None and value.shape != logp_B_T.shape
-    ]
-    if advantages.shape not in (logp_B_T.shape, logp_B_T.shape[:1]):
-        wrong.append(f"advantages {tuple(advantages.shape)} (also [rows])")
-    if wrong:
-        raise ValueError(f"these must have the shape of logp_B_T {tuple(logp_B_T.shape)}: {', '.join(wrong)}.")
-    if weight_B.shape != logp_B_T.shape[:1]:
+def _context(
+    rows: PolicyTensors, spec: ObjectiveSpec, context: Mapping[str, Tensor] | None, ids: RowIds | None
+) -> Mapping[str, Tensor]:
+    if not needs_context(spec):
+        return {}
+    if context is None and ids is not None:
+        return context_of(rows, spec, ids)
+    if context is None:
         raise ValueError(
-            f"weight_B has shape {tuple(weight_B.shape)} for {logp_B_T.shape[0]} rows; pass these rows' slice of "
-            "global_denominators(...).weight_B."
+            f"clipping={spec.clipping!r} with seq_mask_norm={spec.seq_mask_norm!r} looks at the whole minibatch: pass "
+            "context (these rows' slice of batch_context), or ids if these rows are all of it."
         )
+    shapes = (rows.mask_B_T.shape, rows.mask_B_T.shape[:1])
+    wrong = [f"{name} {tuple(value.shape)}" for name, value in context.items() if value.shape not in shapes]
+    if wrong:
+        raise ValueError(f"context must be sliced as logp_B_T {tuple(rows.mask_B_T.shape)}, not {', '.join(wrong)}.")
+    return context
 
 
 def _check_needs(spec: ObjectiveSpec, ref_logp_B_T: Tensor | None, entropy_B_T: Tensor | None) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from arlarena_rllib.objectives.clipping import MAX_LOG_RATIO, ClipResult, sequence_log_ratio, token_ratio
 
 TOKENS, ROWS = "sum/tokens", "sum/rows"
-LOSSES = ("policy_loss", "kl_loss", "entropy_loss", "total_loss")
+LOSSES = ("policy_loss", "kl_loss", "entropy_loss", "value_loss", "total_loss")
 """Losses, weighted by the global denominators already: they add up, nothing is divided."""
 
 _MISMATCH_TOKENS, _MISMATCH_ROWS = "sum/mismatch_tokens", "sum/mismatch_rows"
@@ -28,6 +28,8 @@ _MEANS = {
     "clip_low_frac": ("sum/clip_low", TOKENS),
     "clip_high_frac": ("sum/clip_high", TOKENS),
     "clip_rows_frac": ("sum/clip_rows", ROWS),
+    "cov_selected_frac": ("sum/cov_selected", TOKENS),
+    "masked_rows_frac": ("sum/masked_rows", ROWS),
     "advantages_mean": ("sum/advantages", TOKENS),
     "ref_kl": ("sum/ref_kl", TOKENS),
     "entropy": ("sum/entropy", TOKENS),
@@ -35,6 +37,10 @@ _MEANS = {
     "mismatch_kl_k3": ("sum/mismatch_kl_k3", _MISMATCH_TOKENS),
     "mismatch_abs_logp_diff_mean": ("sum/mismatch_abs_logp_diff", _MISMATCH_TOKENS),
     "mismatch_prob_diff_mean": ("sum/mismatch_prob_diff", _MISMATCH_TOKENS),
+    "mismatch_weight_mean": ("sum/mismatch_weight", TOKENS),
+    "mismatch_masked_tokens_frac": ("sum/mismatch_masked_tokens", TOKENS),
+    "mismatch_masked_rows_frac": ("sum/mismatch_masked_rows", ROWS),
+    "mismatch_truncated_tokens_frac": ("sum/mismatch_truncated_tokens", TOKENS),
 }
 _EXTREMES = {
     "ratio_min": ("min/ratio", TOKENS),
@@ -63,14 +69,16 @@ def importance_metrics(log_ratio_B_T: Tensor, adv_B_T: Tensor, mask_B_T: Tensor,
         log_ratio_B_T: [B, T] float, d = log pi - log pi_old, 0 at masked positions.
         adv_B_T: [B, T] float, 0 at masked positions.
         mask_B_T: [B, T] bool.
-        clip: indicators of the clipping function.
+        clip: indicators of the clipping function, and the tokens it picked by covariance, if any.
     Returns:
         raw metrics, 0-dim tensors on the device of the input; neutral values when everything is masked.
     """
     low_B_T, high_B_T = clip.clipped_low_B_T & mask_B_T, clip.clipped_high_B_T & mask_B_T
     clipped_B_T = low_B_T | high_B_T
     ratio_B_T = token_ratio(log_ratio_B_T)
+    selected = {} if clip.selected_B_T is None else {"sum/cov_selected": (clip.selected_B_T & mask_B_T).sum()}
     return {
+        **selected,
         TOKENS: mask_B_T.sum(),
         ROWS: mask_B_T.any(-1).sum(),
         **_weight_sums("", ratio_B_T, mask_B_T),
@@ -148,7 +156,7 @@ def finish_metrics(raw: Mapping[str, Tensor]) -> dict[str, float]:
         floats; a metric whose parts are absent, or that has no policy token to average over, is left out. One transfer
         from the device.
     """
-    values = _as_floats(raw)
+    values = as_floats(raw)
     done = {name: values[f"sum/{name}"] for name in LOSSES if f"sum/{name}" in values}
     done |= {name: values[key] for name, key in (("num_tokens", TOKENS), ("num_rows", ROWS)) if key in values}
     measured = {key for key, value in values.items() if key not in _COUNTS or value > 0}
@@ -170,7 +178,8 @@ def finish_metrics(raw: Mapping[str, Tensor]) -> dict[str, float]:
 _MERGE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"sum": torch.add, "min": torch.minimum, "max": torch.maximum}
 
 
-def _as_floats(raw: Mapping[str, Tensor]) -> dict[str, float]:
+def as_floats(raw: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return 0-dim raw metrics as Python numbers, with one transfer from the device."""
     if not raw:
         return {}
     packed = torch.stack([torch.as_tensor(value).to(torch.float64) for value in raw.values()])

@@ -8,6 +8,23 @@ from typing import Generic, TypeVar
 
 F = TypeVar("F")
 
+NEEDS: dict[str, str] = {
+    "anchors": "a state key of every turn",
+    "anchor_texts": "the text of every turn's state",
+    "turns": "one row per turn",
+    "trajectories": "all rows of a trajectory in one minibatch",
+    "mask": "which tokens the policy sampled",
+    "entropy": "the old policy's entropy at each token",
+    "old_logp": "the old policy's log-prob of each token",
+    "ref_logp": "the reference policy's log-prob of each token",
+    "values": "a critic's value at each token, and which episodes were truncated",
+    "prefixes": "which tokens several trajectories share",
+    "row_advantages": "one advantage for all tokens of a row",
+}
+"""What a choice can demand of the rows, and what that is."""
+SCORED_NEEDS: frozenset[str] = frozenset({"entropy", "old_logp", "ref_logp", "values"})
+"""Needs that only a scoring pass of the learner can fill; it must come before the choice is applied."""
+
 
 class UnknownChoiceError(ValueError):
     """A name was looked up that no one registered; the message carries key, value, nearest and allowed names."""
@@ -25,7 +42,8 @@ class Registry(Generic[F]):
     """Named choices of one axis of the method grid.
 
     `reads` lists the `ObjectiveSpec` parameters that a choice looks at; it drives the error for a setting that is set
-    but read by nobody.
+    but read by nobody. `needs` lists what the rows must carry for it (keys of `NEEDS`), `rules_out` what
+    they cannot carry with it, so that an impossible combination is refused before anything starts.
 
     Args:
         axis: the `ObjectiveSpec` field that selects a choice, e.g. ``"clipping"``.
@@ -34,18 +52,28 @@ class Registry(Generic[F]):
     def __init__(self, axis: str) -> None:
         self.axis = axis
         self._choices: dict[str, tuple[F, frozenset[str]]] = {}
+        self._needs: dict[str, frozenset[str]] = {}
+        self._rules_out: dict[str, frozenset[str]] = {}
 
-    def register(self, name: str, *, reads: Iterable[str] = ()) -> Callable[[F], F]:
+    def register(
+        self, name: str, *, reads: Iterable[str] = (), needs: Iterable[str] = (), rules_out: Iterable[str] = ()
+    ) -> Callable[[F], F]:
         """Return a decorator that stores a function under `name`.
 
         Raises:
             ValueError: `name` is taken already.
+            UnknownChoiceError: what it needs or rules out is not a key of `NEEDS`.
         """
         if name in self._choices:
             raise ValueError(f"{self.axis} {name!r} is registered already; choose another name.")
+        demanded, excluded = frozenset(needs), frozenset(rules_out)
+        for need in sorted((demanded | excluded) - set(NEEDS)):
+            raise unknown_choice(f"need of {self.axis} {name!r}", need, NEEDS)
 
         def store(function: F) -> F:
             self._choices[name] = (function, frozenset(reads))
+            self._needs[name] = demanded
+            self._rules_out[name] = excluded
             return function
 
         return store
@@ -65,6 +93,24 @@ class Registry(Generic[F]):
             UnknownChoiceError: nobody registered `name`.
         """
         return self._entry(name)[1]
+
+    def needs(self, name: str) -> frozenset[str]:
+        """Return what the rows must carry for a choice, keys of `NEEDS`.
+
+        Raises:
+            UnknownChoiceError: nobody registered `name`.
+        """
+        self._entry(name)
+        return self._needs.get(name, frozenset())
+
+    def rules_out(self, name: str) -> frozenset[str]:
+        """Return what the rows cannot carry with a choice, keys of `NEEDS`.
+
+        Raises:
+            UnknownChoiceError: nobody registered `name`.
+        """
+        self._entry(name)
+        return self._rules_out.get(name, frozenset())
 
     def readers(self, key: str) -> list[str]:
         """Return the choices that read parameter `key`, sorted."""

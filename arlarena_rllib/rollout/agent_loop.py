@@ -100,6 +100,7 @@ class EpisodeRunner:
         observation, info = await self.pool.run(
             env.reset, seed=spec.seed, options={"task_id": spec.task_id}, timeout_s=timeout_s
         )
+        trajectory.task_type = str(info.get("task_type", ""))
         history: list[PastTurn] = []
         conversation: list[int] = []
         while True:
@@ -141,6 +142,9 @@ class EpisodeRunner:
             if terminated or truncated:
                 trajectory.success = bool(info["success"])
                 trajectory.stop_reason = StopReason(info["stop_reason"])
+                if trajectory.is_truncated:
+                    last = self._context(env, observation, info, history, conversation, trajectory)
+                    trajectory.final_context_ids = conversation + last if last else []
                 return
 
     def _context(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from arlarena_rllib.trajectory import StopReason, Trajectory, TrajectoryGroup
+from arlarena_rllib.trajectory import StopReason, Trajectory
 
 
 def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -53,14 +53,6 @@ def version_lag(trajectories: Sequence[Trajectory], newest: int) -> dict[str, fl
     """Return how many weight versions the sampled tokens are behind ``newest``: mean and max over tokens."""
     lags = [newest - v for t in trajectories for turn in t.turns for v in turn.weight_versions]
     return {"weight_version_lag_mean": _mean(lags), "weight_version_lag_max": float(max(lags, default=0))}
-
-
-def group_outcomes(groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
-    """Return raw returns and successes of each group, as the filter wants them."""
-    return {
-        "returns": [tuple(t.episode_return for t in g.trained) for g in groups],
-        "successes": [tuple(t.success for t in g.trained) for g in groups],
-    }
 
 
 def _mean(values: Any) -> float:

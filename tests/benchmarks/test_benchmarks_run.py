@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from arlarena_rllib.diagnostics import update_tables
+from arlarena_rllib.learner import torch_learner
+from benchmarks.diagnostics import no_tables
 from benchmarks.report import bars, figure, headline, table
 from benchmarks.run import main
 
@@ -32,6 +35,27 @@ def test_update_benchmark_writes_ratios_settings_and_machine(
     assert {"cores", "cpu_model", "versions", "commit", "busy_before_percent"} <= result["machine"].keys()
     assert result["is_small"]
     assert "minibatch steps : plain PyTorch" in capsys.readouterr().out
+
+
+def test_diagnostics_benchmark_compares_both_arms_and_puts_the_tables_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnostics", "--small", "--rounds", "2", "--out", str(tmp_path)]) == 0
+    assert torch_learner.update_tables is update_tables
+    result = json.loads((tmp_path / "diagnostics.json").read_text())
+    assert result["figure"]["value"] == result["ratio_cpu"] and result["figure"]["better"] == "lower"
+    cpu = [{arm: r[arm]["minibatch steps"]["cpu_s"] for arm in r} for r in result["rounds"]]
+    assert [set(r) for r in cpu] == [{"with tables", "without tables"}] * 2
+    assert result["ratio_cpu_of_rounds"] == pytest.approx([r["with tables"] / r["without tables"] for r in cpu])
+    assert all(math.isfinite(ratio) and ratio > 0 for ratio in result["ratio_cpu_of_rounds"])
+    assert result["settings"]["rows"] > 0 and result["settings"]["minibatches"] == 4
+    assert "with tables : without tables" in capsys.readouterr().out
+
+
+def test_learner_without_tables_collects_none() -> None:
+    with no_tables():
+        assert torch_learner.update_tables("anything", entropy_threshold=0.0) == {}
+    assert torch_learner.update_tables is update_tables
 
 
 @pytest.mark.parametrize(

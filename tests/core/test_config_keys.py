@@ -91,7 +91,7 @@ def test_missing_model_is_refused_before_anything_starts(tmp_path: Path) -> None
 
 
 def test_unknown_method_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"method='sampoo' is not known\. Nearest: 'sampo'\. Allowed: grpo, sampo"):
+    with pytest.raises(ConfigError, match=r"method='sampoo' is not known\. Nearest: 'sampo'\. Allowed: grpo, grpo_st"):
         ARLArenaConfig().environment(ENV).training(method="sampoo").check_settings()
 
 
@@ -112,3 +112,9 @@ def test_resolved_config_names_every_method_parameter() -> None:
     assert resolved["training"]["clipping"] == "gspo"
     assert resolved["training"]["omega"] == 1.0
     assert resolved["environment"]["env"] == ENV
+
+
+def test_token_advantages_under_a_sequence_ratio_are_refused_in_a_configuration() -> None:
+    config = ARLArenaConfig().training(method="sampo", advantage="gae_token")
+    with pytest.raises(ConfigError, match=r"training \(method='sampo'\): clipping='gspo' needs row_advantages"):
+        config.objective_spec()

@@ -28,7 +28,7 @@ def small_config(model_dir: Path, **training: Any) -> ARLArenaConfig:
 
 def weights_of(algorithm: ARLArena) -> dict[str, np.ndarray]:
     """Return the policy's weights."""
-    return {n: t.numpy() for n, t in algorithm._on_learner("export_weights").items()}
+    return {n: t.numpy() for n, t in algorithm._learners.ask("export_weights").items()}
 
 
 def same_weights(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:

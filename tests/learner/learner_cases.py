@@ -12,8 +12,9 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env import INPUT_ENV_SPACES
 
 from arlarena_rllib import ARLArenaConfig
-from arlarena_rllib.learner.batching import build_learner_batch, learner_shards
-from arlarena_rllib.trajectory import Trajectory, TrajectoryGroup, Turn
+from arlarena_rllib.learner.batching import build_learner_batch, scored_rows
+from arlarena_rllib.learner.link import LearnerLink
+from arlarena_rllib.trajectory import TokenBatch, Trajectory, TrajectoryGroup, Turn
 
 ENV = "arlarena/Sokoban-6x6-1-v0"
 
@@ -48,8 +49,8 @@ def make_groups(seed: int = 0, *, groups: int = 4, members: int = 3, vocabulary:
     return made
 
 
-def train_steps(model_dir: Path, *, num_learners: int = 0, updates: int = 1, **training: Any) -> tuple[dict, list[Any]]:
-    """Return the weights after ``updates`` updates of 4 minibatches each, and the metrics of each update."""
+def build_group(model_dir: Path, *, num_learners: int = 0, **training: Any) -> tuple[LearnerGroup, ARLArenaConfig]:
+    """Return learners of the policy in ``model_dir``, by default on SAMPO with 4 minibatches, and their configuration."""
     config = (
         ARLArenaConfig()
         .environment(ENV)
@@ -59,19 +60,28 @@ def train_steps(model_dir: Path, *, num_learners: int = 0, updates: int = 1, **t
     )
     spaces = (gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(1))
     spec = config.get_multi_rl_module_spec(spaces={INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces})
-    group: LearnerGroup = config.build_learner_group(rl_module_spec=spec)
+    return config.build_learner_group(rl_module_spec=spec), config
+
+
+def training_batch(config: ARLArenaConfig, link: LearnerLink, *, update: int = 0) -> TokenBatch:
+    """Return the made-up trajectories of an update as the learners get them."""
+    spec = config.objective_spec()
+    rows = scored_rows(make_groups(update), spec, link.scores, pad_id=0)
+    return build_learner_batch(rows, spec, num_minibatches=config.num_minibatches, seed=1, iteration=update)[0]
+
+
+def metrics_of(answer: Any) -> dict[str, float]:
+    """Return the metrics in the (first) learner's answer to an update."""
+    first = answer[0] if isinstance(answer, list) else answer
+    return {key: _value(value) for key, value in first[DEFAULT_MODULE_ID].items()}
+
+
+def train_steps(model_dir: Path, *, num_learners: int = 0, updates: int = 1, **training: Any) -> tuple[dict, list[Any]]:
+    """Return the weights after ``updates`` updates of 4 minibatches each, and the metrics of each update."""
+    group, config = build_group(model_dir, num_learners=num_learners, **training)
+    link = LearnerLink(group, num_learners)
     try:
-        results = []
-        for update in range(updates):
-            batch, _ = build_learner_batch(
-                make_groups(update), config.objective_spec(), pad_id=0, num_minibatches=4, seed=1, iteration=update
-            )
-            if num_learners == 0:
-                answer = group.update(batch=learner_shards(batch, 1)[0])
-            else:
-                answer = group.update(batches=learner_shards(batch, num_learners))
-            first = answer[0] if isinstance(answer, list) else answer
-            results.append({k: _value(v) for k, v in first[DEFAULT_MODULE_ID].items()})
+        results = [metrics_of(link.update(training_batch(config, link, update=n), {})) for n in range(updates)]
         state = group.get_state(components="learner/rl_module")["learner"]["rl_module"][DEFAULT_MODULE_ID]
         return {name: np.array(value) for name, value in state.items()}, results
     finally:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from advantage_cases import drawn_rows
 from torch import Tensor
 
 from arlarena_rllib.objectives import (
     AdvantageRows,
     ObjectiveResult,
     ObjectiveSpec,
-    episode_returns,
+    RowIds,
+    batch_context,
     global_denominators,
     policy_objective,
 )
@@ -21,7 +23,7 @@ from arlarena_rllib.objectives import (
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of a policy update: [B, T] log-probs, mask, entropy; [B] or [B, T] advantages; [B] trajectory ids."""
+    """Tensors of a policy update: [B, T] log-probs, mask, entropy; [B] or [B, T] advantages; [B] ids."""
 
     logp: Tensor
     old_logp: Tensor
@@ -30,6 +32,8 @@ class Batch:
     advantages: Tensor
     mask: Tensor
     trajectory_id: Tensor
+    rollout_logp: Tensor
+    turn_index: Tensor
 
     def rows(self, index: Tensor) -> Batch:
         return Batch(**{name: value[index] for name, value in vars(self).items()})
@@ -45,14 +49,25 @@ class Batch:
 
     def with_garbage(self, value: float) -> Batch:
         """Put `value` at every masked position of every float tensor."""
-        names = ["logp", "old_logp", "ref_logp", "entropy"] + ["advantages"] * (self.advantages.dim() == 2)
+        names = ["logp", "old_logp", "ref_logp", "rollout_logp", "entropy"] + ["advantages"] * (
+            self.advantages.dim() == 2
+        )
         return replace(self, **{name: torch.where(self.mask, getattr(self, name), value) for name in names})
 
     def weight(self, spec: ObjectiveSpec) -> Tensor:
         return global_denominators(self.mask, self.trajectory_id, spec).weight_B
 
-    def objective(self, spec: ObjectiveSpec, weight: Tensor | None = None) -> tuple[ObjectiveResult, Tensor]:
-        """Return the result and the gradient with respect to the log-probs."""
+    def ids(self, seed: int = 0) -> RowIds:
+        return RowIds(self.trajectory_id, self.turn_index, seed)
+
+    def context(self, spec: ObjectiveSpec, seed: int = 0) -> dict[str, Tensor]:
+        inputs = (self.logp, self.old_logp, self.advantages, self.mask, self.weight(spec))
+        return batch_context(*inputs, spec, self.ids(seed), rollout_logp_B_T=self.rollout_logp)
+
+    def objective(
+        self, spec: ObjectiveSpec, weight: Tensor | None = None, context: dict[str, Tensor] | None = None
+    ) -> tuple[ObjectiveResult, Tensor]:
+        """Return the result and the gradient with respect to the log-probs; without a context as a whole batch."""
         logp = self.logp.clone().requires_grad_()
         result = policy_objective(
             logp,
@@ -63,6 +78,9 @@ class Batch:
             spec,
             ref_logp_B_T=self.ref_logp,
             entropy_B_T=self.entropy,
+            rollout_logp_B_T=self.rollout_logp,
+            context=context,
+            ids=self.ids(),
         )
         (grad,) = torch.autograd.grad(result.loss, logp)
         return result, grad
@@ -94,30 +112,8 @@ def make_batch(
         advantages=normal(n_rows, width) if token_advantages else normal(n_rows),
         mask=mask,
         trajectory_id=torch.randint(max(n_rows // 2, 1), (n_rows,), generator=generator),
-    )
-
-
-def make_rows(seed: int, *, n_groups: int = 3, group_size: int = 3, max_turns: int = 3) -> AdvantageRows:
-    """Return rows with rewards that are multiples of 1/8, so that sums and shifts by such numbers are exact."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def whole(high: int, count: int) -> Tensor:
-        return torch.randint(high, (count,), generator=generator)
-
-    turns_N = 1 + whole(max_turns, n_groups * group_size)
-    trajectory_id_B = torch.repeat_interleave(torch.arange(len(turns_N)), turns_N)
-    turn_index_B = torch.cat([torch.arange(int(n)) for n in turns_N])
-    n_rows = len(trajectory_id_B)
-    step_reward_B = whole(9, n_rows).to(torch.float64) / 8.0 - 0.5
-    return AdvantageRows(
-        group_id_B=trajectory_id_B // group_size,
-        trajectory_id_B=trajectory_id_B,
-        turn_index_B=turn_index_B,
-        step_reward_B=step_reward_B,
-        episode_return_B=episode_returns(step_reward_B, trajectory_id_B),
-        format_valid_B=whole(4, n_rows) > 0,
-        action_valid_B=whole(3, n_rows) > 0,
-        anchor_id_B=whole(3, n_rows),
+        rollout_logp=old + 0.3 * normal(n_rows, width),
+        turn_index=torch.arange(n_rows),
     )
 
 
@@ -128,4 +124,4 @@ def batch_of() -> Callable[..., Batch]:
 
 @pytest.fixture(scope="session")
 def rows_of() -> Callable[..., AdvantageRows]:
-    return make_rows
+    return drawn_rows

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from advantage_cases import WIDTH, in_single_precision, joined, permuted, rows_from
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from arlarena_rllib.objectives import (
     AXES,
@@ -19,7 +19,6 @@ from arlarena_rllib.objectives import (
     anchor_ids,
     compute_advantages,
     discounted_step_returns,
-    episode_returns,
     group_normalise,
     group_statistics,
     penalised_scores,
@@ -30,35 +29,24 @@ SPECS = [
     ObjectiveSpec(
         advantage=name, adv_unit=unit, adv_norm=norm, penalty_scheme="turn" if unit == "row" else "episode_any"
     )
-    for name in AXES["advantage"].names()
+    for name in ("grpo", "rloo", "gigpo", "arpo_soft")
     for unit in ("traj", "row")
     for norm in ("mean_std_norm", "mean_norm")
 ]
+ALL_SPECS = [
+    *SPECS,
+    *(ObjectiveSpec(advantage=name) for name in AXES["advantage"].names() if name not in {s.advantage for s in SPECS}),
+    ObjectiveSpec(advantage="hgpo", adv_norm="mean_norm"),
+    ObjectiveSpec(advantage="gae_token", adv_unit="row"),
+    ObjectiveSpec(advantage="grpo", kl_in="reward", kl_coef=0.1, overlong_buffer=2, overlong_max_len=4),
+]
+GROUP_LOCAL = [s for s in ALL_SPECS if s.advantage not in ("reinforce_pp", "reinforce_pp_baseline", "empg")]
+"""No statistic reaches over groups, once whitening is off."""
 SQRT_HALF = math.sqrt(0.5)
 
 
-def rows_from(
-    table: list[tuple[int, int, int, float, str]], invalid: tuple[int, ...] = (), dtype: torch.dtype = torch.float64
-) -> AdvantageRows:
-    """Rows (group, trajectory, turn, reward, state); `invalid` lists rows whose action was not admissible."""
-    group, trajectory, turn, reward, state = zip(*table, strict=True)
-    trajectory_id_B = torch.tensor(trajectory)
-    reward_B = torch.tensor(reward, dtype=dtype)
-    valid_B = torch.tensor([row not in invalid for row in range(len(table))])
-    return AdvantageRows(
-        group_id_B=torch.tensor(group),
-        trajectory_id_B=trajectory_id_B,
-        turn_index_B=torch.tensor(turn),
-        step_reward_B=reward_B,
-        episode_return_B=episode_returns(reward_B, trajectory_id_B),
-        format_valid_B=torch.ones_like(valid_B),
-        action_valid_B=valid_B,
-        anchor_id_B=anchor_ids(state),
-    )
-
-
-def permuted(rows: AdvantageRows, index: Tensor) -> AdvantageRows:
-    return AdvantageRows(**{name: value[index] for name, value in vars(rows).items()})
+def name_of(spec: ObjectiveSpec) -> str:
+    return f"{spec.advantage}-{spec.adv_unit}-{spec.adv_norm}-kl_{spec.kl_in}"
 
 
 # One group: trajectory 0 wins 1 in two turns, trajectory 1 gets 0 in one turn.
@@ -115,7 +103,7 @@ def test_gigpo_penalty_hits_the_step_return_after_discounting() -> None:
     spec = ObjectiveSpec(advantage="gigpo", gamma=0.5, format_penalty=0.1)
     out = compute_advantages(rows_from(PAIR, invalid=(1,)), spec)
     assert out.parts["step_return"].tolist() == pytest.approx([0.5, 0.9, 0.0])
-    assert out.score_B.tolist() == pytest.approx([0.9, 0.9, 0.0])
+    assert out.parts["score"].tolist() == pytest.approx([0.9, 0.9, 0.0])
 
 
 def test_gigpo_without_anchor_ids_raises() -> None:
@@ -138,7 +126,7 @@ def test_format_penalty_lands_where_the_scheme_says(scheme: str, scores: list[fl
 def test_format_penalty_looks_at_the_flag_that_is_penalised() -> None:
     rows = rows_from(PAIR, invalid=(2,))
     for flag, last in (("action", -0.1), ("format", 0.0)):
-        assert compute_advantages(rows, ObjectiveSpec(penalise=flag)).score_B[2].item() == pytest.approx(last)
+        assert compute_advantages(rows, ObjectiveSpec(penalise=flag)).parts["score"][2].item() == pytest.approx(last)
 
 
 def test_step_returns_follow_the_turn_index_not_the_row_order() -> None:
@@ -154,7 +142,7 @@ def test_step_returns_with_a_missing_turn_discount_by_the_gap() -> None:
     assert returns.tolist() == [2.0, 4.0]
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.advantage}-{spec.adv_unit}-{spec.adv_norm}")
+@pytest.mark.parametrize("spec", SPECS, ids=name_of)
 def test_group_of_one_has_no_signal(spec: ObjectiveSpec) -> None:
     rows = rows_from([(0, 0, 0, 3.0, "s"), (1, 1, 0, 1.0, "s"), (1, 2, 0, 0.0, "t")])
     out = compute_advantages(rows, spec)
@@ -173,7 +161,7 @@ def test_group_of_one_keeps_its_score_if_asked(advantage: str, norm: str, value:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.advantage}-{spec.adv_unit}-{spec.adv_norm}")
+@pytest.mark.parametrize("spec", SPECS, ids=name_of)
 def test_group_of_equal_returns_is_exactly_zero(spec: ObjectiveSpec, dtype: torch.dtype) -> None:
     """-0.1 a turn summed in different ways differs by rounding only; a tiny eps must not blow that up."""
     steps = [(0, 0, k, -0.1, "s") for k in range(12)] + [
@@ -204,7 +192,7 @@ def test_constant_shift_of_all_returns_changes_nothing(
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), salt=st.integers(0, 100))
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.advantage}-{spec.adv_unit}-{spec.adv_norm}")
+@pytest.mark.parametrize("spec", ALL_SPECS, ids=name_of)
 def test_order_of_rows_and_names_of_ids_do_not_matter(
     rows_of: Callable[..., AdvantageRows], spec: ObjectiveSpec, seed: int, salt: int
 ) -> None:
@@ -214,31 +202,31 @@ def test_order_of_rows_and_names_of_ids_do_not_matter(
         permuted(rows, index),
         group_id_B=(1000 - 7 * rows.group_id_B)[index],
         trajectory_id_B=(5 * rows.trajectory_id_B - 3)[index],
-        anchor_id_B=(40 - rows.anchor_id_B)[index] if rows.anchor_id_B is not None else None,
+        anchor_id_B=(40 - rows.anchor_id_B)[index],
+        prefix_id_B_T=(40 - rows.prefix_id_B_T)[index],
     )
     before, after = compute_advantages(rows, spec), compute_advantages(renamed, spec)
-    assert torch.allclose(before.advantages_B[index], after.advantages_B, rtol=1e-9, atol=1e-12)
+    assert torch.allclose(before.advantages[index], after.advantages, rtol=1e-9, atol=1e-12)
     assert before.counts == after.counts
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000))
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.advantage}-{spec.adv_unit}-{spec.adv_norm}")
+@pytest.mark.parametrize("spec", GROUP_LOCAL, ids=name_of)
 def test_task_twice_in_a_batch_stays_two_groups(
     rows_of: Callable[..., AdvantageRows], spec: ObjectiveSpec, seed: int
 ) -> None:
     """The same states appear in both groups; each group's advantages are those it has alone."""
+    spec = replace(spec, adv_whiten=False)
     one, other = rows_of(seed, n_groups=1), rows_of(seed + 1, n_groups=1)
-    shifted = replace(other, group_id_B=other.group_id_B + 1, trajectory_id_B=other.trajectory_id_B + 100)
-    both = AdvantageRows(**{name: torch.cat([value, vars(shifted)[name]]) for name, value in vars(one).items()})
-    together = compute_advantages(both, spec).advantages_B
-    alone = torch.cat([compute_advantages(rows, spec).advantages_B for rows in (one, other)])
+    together = compute_advantages(joined(one, other), spec).advantages
+    alone = torch.cat([compute_advantages(rows, spec).advantages for rows in (one, other)])
     assert torch.allclose(together, alone, rtol=1e-9, atol=1e-12)
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000))
-@pytest.mark.parametrize("advantage", AXES["advantage"].names())
+@pytest.mark.parametrize("advantage", ["grpo", "rloo", "gigpo", "arpo_soft"])
 def test_unnormalised_advantages_of_a_group_sum_to_zero(
     rows_of: Callable[..., AdvantageRows], advantage: str, seed: int
 ) -> None:
@@ -249,13 +237,46 @@ def test_unnormalised_advantages_of_a_group_sum_to_zero(
         assert float(advantages_B[rows.group_id_B == group].sum()) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_float32_rewards_agree_with_float64(rows_of: Callable[..., AdvantageRows]) -> None:
+@pytest.mark.parametrize("spec", ALL_SPECS, ids=name_of)
+def test_float32_rows_agree_with_float64(rows_of: Callable[..., AdvantageRows], spec: ObjectiveSpec) -> None:
     rows = rows_of(1)
-    low = replace(rows, step_reward_B=rows.step_reward_B.float(), episode_return_B=rows.episode_return_B.float())
-    for spec in SPECS:
-        exact, rounded = compute_advantages(rows, spec).advantages_B, compute_advantages(low, spec).advantages_B
-        assert rounded.dtype == torch.float32
-        assert torch.allclose(rounded.double(), exact, rtol=2e-4, atol=1e-5)
+    exact = compute_advantages(rows, spec).advantages
+    rounded = compute_advantages(in_single_precision(rows), spec).advantages
+    assert rounded.dtype == torch.float32
+    assert torch.allclose(rounded.double(), exact, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", ALL_SPECS, ids=name_of)
+def test_masked_positions_and_empty_rows_have_no_advantage_per_token(
+    rows_of: Callable[..., AdvantageRows], spec: ObjectiveSpec
+) -> None:
+    """Masked positions of the rows hold nan; what comes out is finite, and 0 wherever the policy chose nothing."""
+    for seed in range(5):
+        rows = rows_of(seed)
+        for mask_B_T in (rows.mask_B_T, torch.zeros_like(rows.mask_B_T)):
+            out = compute_advantages(replace(rows, mask_B_T=mask_B_T), spec)
+            assert torch.isfinite(out.advantages).all()
+            if out.is_per_token:
+                assert torch.count_nonzero(out.advantages[~mask_B_T]) == 0
+            if spec.advantage in ("gae_turn", "empg"):
+                assert torch.count_nonzero(out.advantages[~mask_B_T.any(-1)]) == 0
+
+
+@pytest.mark.parametrize("factor", [0.25, 8.0])
+@pytest.mark.parametrize("spec", ALL_SPECS, ids=name_of)
+def test_scaling_all_rewards_and_values_scales_advantages_or_leaves_them(
+    rows_of: Callable[..., AdvantageRows], spec: ObjectiveSpec, factor: float
+) -> None:
+    """Division by a standard deviation (eps 0) cancels the factor; without it advantages are linear."""
+    spec = replace(spec, adv_eps=0.0, format_penalty=0.0, kl_coef=0.0, overlong_buffer=0, empg_zeta=0.0)
+    rows = rows_of(2)
+    names = ("step_reward_B", "episode_return_B", "value_B_T", "bootstrap_value_B")
+    scaled = replace(rows, **{name: factor * getattr(rows, name) for name in names})
+    before, after = compute_advantages(rows, spec).advantages, compute_advantages(scaled, spec).advantages
+    whitens = spec.advantage in ("reinforce_pp", "reinforce_pp_baseline", "gae_token", "gae_turn")
+    is_linear = not whitens and (spec.adv_norm == "mean_norm" or spec.advantage == "rloo")
+    assert torch.count_nonzero(before) > 0
+    assert torch.allclose(after, before * factor if is_linear else before, rtol=1e-6, atol=1e-9)
 
 
 def test_group_statistics_of_large_close_values_keep_their_digits() -> None:
@@ -265,11 +286,44 @@ def test_group_statistics_of_large_close_values_keep_their_digits() -> None:
     assert not stats.uniform_U.any()
 
 
-def test_empty_batch_gives_empty_advantages() -> None:
-    rows = permuted(rows_from(PAIR), torch.tensor([], dtype=torch.int64))
-    for name in AXES["advantage"].names():
-        assert compute_advantages(rows, ObjectiveSpec(advantage=name)).advantages_B.shape == (0,)
+@pytest.mark.parametrize("spec", ALL_SPECS, ids=name_of)
+def test_empty_batch_gives_empty_advantages(rows_of: Callable[..., AdvantageRows], spec: ObjectiveSpec) -> None:
+    out = compute_advantages(permuted(rows_of(0), torch.tensor([], dtype=torch.int64)), spec)
+    assert out.advantages.shape == ((0, WIDTH) if out.is_per_token else (0,))
+
+
+def test_group_normalise_of_nothing_is_empty() -> None:
     assert group_normalise(torch.zeros(0), torch.zeros(0, dtype=torch.int64)).shape == (0,)
+
+
+def test_advantages_per_token_are_not_handed_out_as_a_row_vector(rows_of: Callable[..., AdvantageRows]) -> None:
+    out = compute_advantages(rows_of(0), ObjectiveSpec(advantage="reinforce_pp"))
+    with pytest.raises(ValueError, match="per token"):
+        _ = out.advantages_B
+
+
+@pytest.mark.parametrize("name", AXES["advantage"].names())
+def test_advantage_without_what_it_needs_raises_and_names_it(rows_of: Callable[..., AdvantageRows], name: str) -> None:
+    """Every registered need is a real one: without its field the call is refused, with it alone it runs."""
+    fields = {
+        "anchors": "anchor_id_B",
+        "entropy": "entropy_B_T",
+        "values": "value_B_T",
+        "prefixes": "prefix_id_B_T",
+        "mask": "mask_B_T",
+    }
+    needs, rows, spec = AXES["advantage"].needs(name) - {"turns"}, rows_of(0), ObjectiveSpec(advantage=name)
+    optional = [n for n in vars(rows) if n.endswith("_B_T")] + ["anchor_id_B", "anchor_text_B"]
+    optional += ["truncated_B", "bootstrap_value_B"]
+    needed = {fields[need] for need in needs} | ({"truncated_B", "bootstrap_value_B"} if "values" in needs else set())
+    bare = replace(rows, **{field: None for field in optional if field not in needed})
+    compute_advantages(bare, spec)
+    for need in needs - {"mask"}:
+        with pytest.raises(ValueError, match=f"needs {need}.*{fields[need]}"):
+            compute_advantages(replace(bare, **{fields[need]: None}), spec)
+    if needs == {"mask"}:
+        with pytest.raises(ValueError, match=r"needs mask.*mask_B_T"):
+            compute_advantages(replace(bare, mask_B_T=None), spec)
 
 
 def test_rows_with_a_non_finite_reward_raise_and_name_the_row() -> None:
@@ -285,8 +339,29 @@ def test_rows_of_one_trajectory_in_two_groups_raise() -> None:
 def test_rows_of_different_lengths_or_wrong_dtype_raise() -> None:
     with pytest.raises(ValueError, match="one length"):
         replace(rows_from(PAIR), turn_index_B=torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="2 texts for 3 rows"):
+        replace(rows_from(PAIR), anchor_text_B=("hall", "desk"))
     with pytest.raises(ValueError, match="group_id_B has dtype"):
         replace(rows_from(PAIR), group_id_B=torch.tensor([0.0, 0.0, 0.0]))
+
+
+def test_rows_with_bad_token_tensors_raise() -> None:
+    mask = torch.tensor([[1, 0], [1, 1], [1, 1]]).bool()
+    entropy = torch.tensor([[0.5, math.nan], [0.5, 0.5], [0.5, 0.5]])
+    rows = rows_from(PAIR, mask_B_T=mask, entropy_B_T=entropy)
+    with pytest.raises(ValueError, match=r"entropy_B_T is not finite in rows \[0\]"):
+        replace(rows, mask_B_T=torch.ones_like(mask))
+    with pytest.raises(ValueError, match=r"one shape \[3, T\]"):
+        replace(rows, entropy_B_T=entropy[:, :1])
+    with pytest.raises(ValueError, match="entropy_B_T needs mask_B_T"):
+        replace(rows, mask_B_T=None)
+    with pytest.raises(ValueError, match="prefix_id_B_T has dtype"):
+        replace(rows, prefix_id_B_T=entropy)
+
+
+def test_rows_of_one_trajectory_truncated_and_not_raise() -> None:
+    with pytest.raises(ValueError, match="trajectory 0 carries different values of truncated_B"):
+        rows_from(PAIR, truncated_B=torch.tensor([True, False, True]))
 
 
 def test_negative_turn_index_raises() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ def run(spec: ObjectiveSpec, batches: list[list[GroupOutcome]], target: int, ite
 
 
 def counted(report: FilterReport) -> int:
-    kept = report.kept_mixed + report.kept_uniform + report.filled
+    kept = report.kept_mixed + report.kept_surplus + report.kept_uniform + report.filled
     return kept + report.dropped_uniform + report.dropped_surplus
 
 
@@ -36,6 +38,29 @@ def test_filter_takes_mixed_groups_until_the_target_and_drops_the_surplus() -> N
     report = groups.report()
     assert (report.tries, report.kept_mixed, report.dropped_uniform, report.dropped_surplus) == (2, 3, 2, 1)
     assert report.missing == 0
+
+
+def test_filter_keeps_the_surplus_of_informative_groups_if_asked() -> None:
+    keep = ObjectiveSpec(filtering="dynamic", max_tries=3, surplus="keep")
+    groups = run(keep, [[LOST, MIXED, WON], [MIXED, LOST, MIXED, MIXED]], target=3)
+    assert groups.kept == [(0, 1), (1, 0), (1, 2), (1, 3)]
+    assert not groups.needs_more
+    report = groups.report()
+    assert (report.kept_mixed, report.kept_surplus, report.dropped_surplus, report.missing) == (3, 1, 0, 0)
+    cold = run(ObjectiveSpec(filtering="dynamic", surplus="keep", cold_start_iterations=1), [[MIXED] * 3], target=2)
+    assert (cold.report().kept_mixed, cold.report().dropped_surplus) == (2, 1)
+
+
+def test_filter_reports_success_before_and_after() -> None:
+    """Offered: 0 + 2 + 1 + 1 of 8 episodes won; taken: the two mixed groups, 2 of 4."""
+    report = run(DYNAMIC, [[LOST, WON, MIXED, MIXED]], target=2).report()
+    assert (report.success_before, report.success_after) == (0.5, 0.5)
+    report = run(DYNAMIC, [[WON, WON, MIXED]], target=1).report()
+    assert report.as_metrics()["success_before"] == pytest.approx(5 / 6)
+    assert report.as_metrics()["success_after"] == 0.5
+    nothing = run(ObjectiveSpec(filtering="dynamic", max_tries=1, fill=False), [[LOST]], target=1).report()
+    assert nothing.success_before == 0.0
+    assert math.isnan(nothing.success_after)
 
 
 def test_filter_fills_on_the_last_try_with_uniform_groups_in_order() -> None:
@@ -119,6 +144,7 @@ def test_filter_with_a_bad_target_raises() -> None:
     metric=st.sampled_from(["success", "reward"]),
     filtering=st.sampled_from(["none", "dynamic"]),
     iteration=st.integers(0, 2),
+    surplus=st.sampled_from(["drop", "keep"]),
 )
 def test_filter_counts_add_up(
     batches: list[list[GroupOutcome]],
@@ -128,15 +154,38 @@ def test_filter_counts_add_up(
     metric: str,
     filtering: str,
     iteration: int,
+    surplus: str,
 ) -> None:
-    spec = ObjectiveSpec(filtering=filtering, filter_metric=metric, max_tries=tries, fill=fill, cold_start_iterations=1)
+    spec = ObjectiveSpec(
+        filtering=filtering,
+        filter_metric=metric,
+        max_tries=tries,
+        fill=fill,
+        cold_start_iterations=1,
+        surplus=surplus,
+    )
     groups = run(spec, batches, target, iteration)
     report = groups.report()
     used = batches[: report.tries]
     assert report.started == sum(len(batch) for batch in used) == counted(report)
-    assert len(groups.kept) == len(set(groups.kept)) == target - report.missing <= target
+    assert len(groups.kept) == len(set(groups.kept)) == target - report.missing + report.kept_surplus
+    assert report.kept_surplus == 0 or (surplus == "keep" and report.missing == 0 and report.dropped_surplus == 0)
     assert report.tries <= tries
     assert sum(entry["taken"] for entry in report.log) == len(groups.kept)
     if report.active:
         mixed_kept = sum(is_mixed(used[batch][index], metric) for batch, index in groups.kept)
-        assert mixed_kept == report.kept_mixed
+        assert mixed_kept == report.kept_mixed + report.kept_surplus
+    kept_wins = [won for batch, index in groups.kept for won in used[batch][index].successes]
+    assert report.success_after == pytest.approx(
+        sum(kept_wins) / len(kept_wins) if kept_wins else math.nan, nan_ok=True
+    )
+
+
+def test_oversampling_asks_for_a_multiple_of_what_is_missing_while_the_filter_is_active() -> None:
+    spec = ObjectiveSpec(filtering="dynamic", oversampling=1.5)
+    chosen = GroupFilter(spec, target_groups=4)
+    assert chosen.next_size == 6
+    chosen.offer([MIXED])
+    assert chosen.next_size == 5  # 3 missing
+    cold = ObjectiveSpec(filtering="dynamic", oversampling=1.5, cold_start_iterations=1)
+    assert GroupFilter(cold, target_groups=4).next_size == 4

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from objective_variants import CLIPPING_VARIANTS, MODIFIERS, spec_of
 from torch import Tensor
 
 from arlarena_rllib.objectives import AXES, ObjectiveSpec
 
 STEP = 1e-6
 # Choices whose value does not carry their gradient (stop-gradients inside) cannot be checked this way.
-VALUE_HAS_GRADIENT = [name for name in AXES["clipping"].names() if name != "gspo_token"]
+VALUE_HAS_GRADIENT = [name for name in CLIPPING_VARIANTS if name not in ("gspo_token", "cispo")]
+# Its gradient is exact for advantages that are constant in a trajectory, and when all its rows are kept.
+PER_TRAJECTORY = "loop-trajectory"
 
 
 def numeric_gradient(batch: Any, spec: ObjectiveSpec) -> Tensor:
@@ -34,10 +37,37 @@ def numeric_gradient(batch: Any, spec: ObjectiveSpec) -> Tensor:
 def test_gradient_of_clipping_and_aggregation_matches_central_differences(
     batch_of: Callable[..., Any], clipping: str, aggregation: str, seed: int
 ) -> None:
-    spec = ObjectiveSpec(clipping=clipping, aggregation=aggregation, length_norm=8, kl_coef=0.1)
-    batch = batch_of(seed, n_rows=4, width=4, token_advantages=True)
+    spec = spec_of(clipping, aggregation=aggregation)
+    batch = batch_of(seed, n_rows=4, width=4, token_advantages=clipping != PER_TRAJECTORY)
+    if clipping == PER_TRAJECTORY:
+        batch = replace(batch, advantages=batch.advantages[batch.trajectory_id])
     _, grad = batch.objective(spec)
     assert torch.allclose(grad, numeric_gradient(batch, spec), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("modifier", MODIFIERS)
+@pytest.mark.parametrize("clipping", [name for name in VALUE_HAS_GRADIENT if name != PER_TRAJECTORY])
+def test_gradient_under_masks_and_corrections_matches_central_differences(
+    batch_of: Callable[..., Any], clipping: str, modifier: str
+) -> None:
+    """Masks and weights carry no gradient of their own."""
+    spec, batch = spec_of(clipping, modifier), batch_of(5, n_rows=5, width=3)
+    _, grad = batch.objective(spec)
+    assert torch.allclose(grad, numeric_gradient(batch, spec), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("modifier", MODIFIERS)
+def test_trajectory_product_gradient_is_exact_on_every_row_that_carries_weight(
+    batch_of: Callable[..., Any], modifier: str
+) -> None:
+    """A row that a mask takes out keeps its place in the product, but gets no policy gradient itself."""
+    spec, batch = spec_of(PER_TRAJECTORY, modifier, kl_coef=0.0), batch_of(5, n_rows=6, width=3, spread=0.1)
+    batch = replace(batch, advantages=batch.advantages[batch.trajectory_id])
+    _, grad = batch.objective(spec)
+    numeric, carries = numeric_gradient(batch, spec), batch.context(spec)["trajectory_scale_B"] > 0
+    assert torch.allclose(grad[carries], numeric[carries], rtol=1e-6, atol=1e-8)
+    assert torch.count_nonzero(grad[~carries]) == 0
+    assert torch.count_nonzero(grad[carries]) > 0
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "abs", "k3_is"])

@@ -10,11 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from objective_variants import CLIPPING_VARIANTS, CLIPPINGS, MODIFIERS, spec_of
 
 from arlarena_rllib.objectives import (
     AXES,
+    ClipInput,
     ClipResult,
     ObjectiveSpec,
+    RowIds,
     finish_metrics,
     mismatch_metrics,
     out_of_band_table,
@@ -23,37 +26,31 @@ from arlarena_rllib.objectives import (
 )
 from arlarena_rllib.objectives.kl import REGISTRY as KL
 
-CLIPPINGS = AXES["clipping"].names()
 AGGREGATIONS = AXES["aggregation"].names()
 GARBAGE = [math.nan, math.inf, -math.inf, 1e30, -1e30]
 
 
-def spec_of(clipping: str = "ppo", aggregation: str = "token-mean", **more: Any) -> ObjectiveSpec:
-    return ObjectiveSpec(
-        clipping=clipping, aggregation=aggregation, length_norm=8, kl_coef=0.1, **{"entropy_coef": 0.05, **more}
-    )
-
-
 @pytest.mark.parametrize("token_advantages", [False, True])
-@pytest.mark.parametrize("clipping", CLIPPINGS)
-@pytest.mark.parametrize("garbage", GARBAGE)
+@pytest.mark.parametrize("modifier", MODIFIERS)
+@pytest.mark.parametrize("clipping", CLIPPING_VARIANTS)
 def test_garbage_at_masked_positions_changes_nothing(
-    batch_of: Callable[..., Any], garbage: float, clipping: str, token_advantages: bool
+    batch_of: Callable[..., Any], clipping: str, modifier: str, token_advantages: bool
 ) -> None:
-    spec = spec_of(clipping)
+    spec = spec_of(clipping, modifier)
     batch = batch_of(3, token_advantages=token_advantages)
     clean, clean_grad = batch.objective(spec)
-    dirty, dirty_grad = batch.with_garbage(garbage).objective(spec)
-    assert torch.equal(clean.loss, dirty.loss)
-    assert torch.equal(clean_grad, dirty_grad)
-    assert finish_metrics(clean.metrics) == finish_metrics(dirty.metrics)
+    for garbage in GARBAGE:
+        dirty, dirty_grad = batch.with_garbage(garbage).objective(spec)
+        assert torch.equal(clean.loss, dirty.loss), garbage
+        assert torch.equal(clean_grad, dirty_grad), garbage
+        assert finish_metrics(clean.metrics) == finish_metrics(dirty.metrics), garbage
 
 
 @pytest.mark.parametrize("estimator", KL.names())
 def test_kl_estimator_with_nan_at_masked_positions_has_the_same_gradient(
     batch_of: Callable[..., Any], estimator: str
 ) -> None:
-    spec = spec_of(kl_estimator=estimator)
+    spec = spec_of("ppo", kl_estimator=estimator)
     batch = batch_of(4)
     clean, clean_grad = batch.objective(spec)
     dirty, dirty_grad = batch.with_garbage(math.nan).objective(spec)
@@ -62,7 +59,7 @@ def test_kl_estimator_with_nan_at_masked_positions_has_the_same_gradient(
 
 
 def test_entropy_gradient_with_nan_at_masked_positions_is_zero_there(batch_of: Callable[..., Any]) -> None:
-    spec, batch = spec_of(), batch_of(5).with_garbage(math.nan)
+    spec, batch = spec_of("ppo"), batch_of(5).with_garbage(math.nan)
     entropy = batch.entropy.clone().requires_grad_()
     arguments = (batch.logp, batch.old_logp, batch.advantages, batch.mask, batch.weight(spec), spec)
     result = policy_objective(*arguments, ref_logp_B_T=batch.ref_logp, entropy_B_T=entropy)
@@ -86,12 +83,15 @@ def test_metrics_functions_ignore_nan_at_masked_positions(batch_of: Callable[...
     assert tables[0] == tables[1]
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-@pytest.mark.parametrize("clipping", CLIPPINGS)
+EMPTY = [(clipping, modifier, "token-mean") for clipping in CLIPPING_VARIANTS for modifier in MODIFIERS]
+EMPTY += [("ppo", modifier, name) for modifier in ("plain", "all") for name in AGGREGATIONS]
+
+
+@pytest.mark.parametrize(("clipping", "modifier", "aggregation"), EMPTY)
 def test_everything_masked_gives_exactly_zero_loss_and_gradient(
-    batch_of: Callable[..., Any], clipping: str, aggregation: str
+    batch_of: Callable[..., Any], clipping: str, modifier: str, aggregation: str
 ) -> None:
-    spec, batch = spec_of(clipping, aggregation), batch_of(7)
+    spec, batch = spec_of(clipping, modifier, aggregation=aggregation), batch_of(7)
     batch.mask.zero_()
     result, grad = batch.with_garbage(math.nan).objective(spec)
     assert result.loss.item() == 0.0
@@ -101,14 +101,18 @@ def test_everything_masked_gives_exactly_zero_loss_and_gradient(
     assert "ratio_mean" not in metrics
 
 
-@settings(max_examples=25, deadline=None)
+PADDED = [("gspo", "plain", name) for name in AGGREGATIONS]
+PADDED += [(clipping, modifier, "token-mean") for clipping in CLIPPING_VARIANTS for modifier in ("plain", "all")]
+
+
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000), width=st.integers(1, 7), row=st.integers(0, 5))
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize(("clipping", "modifier", "aggregation"), PADDED)
 def test_amount_of_padding_changes_nothing(
-    batch_of: Callable[..., Any], aggregation: str, seed: int, width: int, row: int
+    batch_of: Callable[..., Any], clipping: str, modifier: str, aggregation: str, seed: int, width: int, row: int
 ) -> None:
     """Columns of padding, and whole rows of padding."""
-    spec, batch = spec_of("gspo", aggregation), batch_of(seed)
+    spec, batch = spec_of(clipping, modifier, aggregation=aggregation), batch_of(seed)
     loss, grad = batch.objective(spec)
     wide_loss, wide_grad = batch.padded(width, math.nan).objective(spec)
     assert wide_loss.loss.item() == pytest.approx(loss.loss.item(), rel=1e-12, abs=1e-15)
@@ -125,13 +129,16 @@ def test_amount_of_padding_changes_nothing(
 
 @pytest.mark.parametrize("gap", [25.0, 1e4, math.inf])
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
-@pytest.mark.parametrize("clipping", CLIPPINGS)
-def test_huge_log_ratio_on_a_policy_token_stays_finite(clipping: str, sign: float, gap: float) -> None:
-    spec = ObjectiveSpec(clipping=clipping, kl_coef=0.1)
+@pytest.mark.parametrize("modifier", MODIFIERS)
+@pytest.mark.parametrize("clipping", CLIPPING_VARIANTS)
+def test_huge_log_ratio_on_a_policy_token_stays_finite(clipping: str, modifier: str, sign: float, gap: float) -> None:
+    spec = spec_of(clipping, modifier, kl_estimator="k3", entropy_coef=0.0)
     logp = torch.tensor([[-1.0, -1.0]], requires_grad=True)
     old = torch.tensor([[-1.0 - sign * gap, -1.0]])
     adv, mask, weight = torch.tensor([-1.0]), torch.ones(1, 2), torch.tensor([0.5])
-    result = policy_objective(logp, old, adv, mask, weight, spec, ref_logp_B_T=old)
+    ids = RowIds(torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+    more = {"ref_logp_B_T": old, "rollout_logp_B_T": -torch.ones(1, 2), "ids": ids}
+    result = policy_objective(logp, old, adv, mask, weight, spec, **more)
     (grad,) = torch.autograd.grad(result.loss, logp)
     assert torch.isfinite(result.loss)
     assert torch.isfinite(grad).all()
@@ -143,9 +150,9 @@ def test_clipping_function_that_returns_garbage_at_masked_positions_is_masked(
 ) -> None:
     """A third-party function need not treat masked positions, neither in its losses nor in its indicators."""
 
-    def careless(log_ratio: Any, adv: Any, mask: Any, logp: Any, spec: ObjectiveSpec) -> ClipResult:
-        everywhere = torch.ones_like(mask)
-        return ClipResult(torch.where(mask, -adv * logp, math.nan), everywhere, everywhere)
+    def careless(rows: ClipInput, spec: ObjectiveSpec) -> ClipResult:
+        everywhere = torch.ones_like(rows.mask_B_T)
+        return ClipResult(torch.where(rows.mask_B_T, -rows.adv_B_T * rows.logp_B_T, math.nan), everywhere, everywhere)
 
     batch = batch_of(10)
     monkeypatch.setitem(AXES["clipping"]._choices, "careless", (careless, frozenset()))
@@ -165,12 +172,14 @@ def test_old_and_reference_log_probs_and_advantages_get_no_gradient(batch_of: Ca
     assert all(tensor.grad is None for tensor in (*inputs[1:], ref))
 
 
-def test_nan_at_a_policy_token_is_not_hidden(batch_of: Callable[..., Any]) -> None:
-    batch = batch_of(8)
-    row, token = batch.mask.nonzero()[0].tolist()
-    batch.logp[row, token] = math.nan
-    result, _ = batch.objective(spec_of())
-    assert torch.isnan(result.loss)
+@pytest.mark.parametrize("modifier", MODIFIERS)
+def test_nan_at_a_policy_token_is_not_hidden(batch_of: Callable[..., Any], modifier: str) -> None:
+    spec = spec_of("ppo", modifier)
+    for name in ("logp", "rollout_logp") if spec.mismatch == "active" else ("logp",):
+        batch = batch_of(8)
+        row, token = batch.mask.nonzero()[0].tolist()
+        getattr(batch, name)[row, token] = math.nan
+        assert torch.isnan(batch.objective(spec)[0].loss)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -178,7 +187,7 @@ def test_nan_at_a_policy_token_is_not_hidden(batch_of: Callable[..., Any]) -> No
 def test_low_precision_inputs_agree_with_float64(
     batch_of: Callable[..., Any], clipping: str, dtype: torch.dtype
 ) -> None:
-    spec = spec_of(clipping, "seq-mean-token-mean")
+    spec = spec_of(clipping, kl_estimator="k3", aggregation="seq-mean-token-mean")
     batch = batch_of(9, dtype=dtype)
     exact = type(batch)(
         **{name: value.double() if value.is_floating_point() else value for name, value in vars(batch).items()}

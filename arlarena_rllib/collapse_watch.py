@@ -1,0 +1,78 @@
+"""CollapseWatch: feeds the alarm once per iteration, warns when a signal fires, and measures prompt dependence."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ray.rllib.utils.typing import ResultDict
+
+from arlarena_rllib.diagnostics import (
+    AlarmThresholds,
+    CollapseAlarm,
+    cross_scores,
+    plan_cross_scoring,
+    prompt_dependence,
+)
+from arlarena_rllib.trajectory import TrajectoryGroup
+
+Score = Callable[[list[tuple[list[int], list[int]]]], list[list[float]]]
+
+
+class CollapseWatch:
+    """Watches the results of an algorithm.
+
+    Args:
+        thresholds: fields of :class:`~arlarena_rllib.diagnostics.AlarmThresholds`.
+    """
+
+    def __init__(self, thresholds: Mapping[str, Any]) -> None:
+        self._alarm = CollapseAlarm(AlarmThresholds(**thresholds))
+
+    def judge(self, iteration: int, result: ResultDict) -> bool:
+        """Add ``alarm/...`` to an iteration's result; warn about new signals and return whether any has ever fired."""
+        report = self._alarm.update(iteration, flat_numbers(result))
+        result["alarm"] = report.as_metrics()
+        for signal in report.new:
+            warnings.warn(f"collapse alarm: {signal}", stacklevel=2)
+        return report.first is not None
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the alarm's memory."""
+        return self._alarm.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`get_state` returned."""
+        self._alarm.set_state(state)
+
+
+def measure_prompt_dependence(groups: Sequence[TrajectoryGroup], score: Score, *, seed: int) -> dict[str, float]:
+    """Return ``prompt_dependence`` of the first turns of some episodes, {} when their prompts do not differ.
+
+    Args:
+        groups: The iteration's groups.
+        score: Returns the log-probs of the reply's tokens for (prompt, reply) pairs.
+        seed: Decides which episodes.
+    """
+    first = [t.turns[0] for group in groups for t in group.trained]
+    plan = plan_cross_scoring([(turn.context_ids, turn.response_ids) for turn in first], seed=seed)
+    if plan is None:
+        return {}
+    logp_R_P = cross_scores(plan, score(plan.sequences()))
+    return prompt_dependence(logp_R_P, plan.own, [len(response) for response in plan.responses])
+
+
+def flat_numbers(result: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Return the numbers of a nested result under ``a/b/c`` names."""
+    flat: dict[str, float] = {}
+    for key, value in result.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= flat_numbers(value, f"{name}/")
+        elif isinstance(value, (int, float)) or hasattr(value, "item"):
+            try:
+                flat[name] = float(value)
+            except (TypeError, ValueError):
+                continue
+    return flat
