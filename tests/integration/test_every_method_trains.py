@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from draw_env import DRAW
 from integration_cases import small_config
+from ray import tune
 
-from arlarena_rllib import ARLArenaConfig
+from arlarena_rllib import ARLArena, ARLArenaConfig
 from arlarena_rllib.collapse_watch import flat_numbers
 from arlarena_rllib.errors import ConfigError
 from arlarena_rllib.presets import METHODS
@@ -79,6 +80,15 @@ def test_stop_on_collapse_ends_the_trial_in_the_iteration_of_the_alarm(
     assert second["alarm"]["first_iteration"] == 2.0
     assert not first["done"]
     assert second["done"] == stops
+
+
+def test_stop_on_collapse_ends_a_trial_of_tune(ray_cluster: None, tiny_model_dir: Path, tmp_path: Path) -> None:
+    config = small_config(tiny_model_dir, method="gigpo")
+    config.reporting(alarm_thresholds=ALARMING, stop_on_collapse=True)
+    run = tune.RunConfig(stop={"training_iteration": 5}, storage_path=str(tmp_path), verbose=0)
+    (result,) = tune.Tuner(ARLArena, param_space=config, run_config=run).fit()
+    assert result.error is None
+    assert result.metrics["training_iteration"] == 2
 
 
 def test_prompt_dependence_is_measured_every_so_many_iterations(ray_cluster: None, tiny_model_dir: Path) -> None:

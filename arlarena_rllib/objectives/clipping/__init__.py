@@ -19,6 +19,7 @@ from arlarena_rllib.objectives.clipping.base import (
     row_log_ratio,
     sequence_log_ratio,
     token_ratio,
+    unbounded,
 )
 from arlarena_rllib.objectives.clipping.covariance import clip_cov, kl_cov
 from arlarena_rllib.objectives.clipping.gspo import gspo, gspo_token
@@ -52,4 +53,5 @@ __all__ = [
     "sapo",
     "sequence_log_ratio",
     "token_ratio",
+    "unbounded",
 ]
