@@ -49,6 +49,7 @@ class ARLArena(Algorithm):
     _version: int
     _cursor: int
     _inert: InertWatch
+    _notices: list[str]
     _probe_prompts: list[list[int]]
 
     @classmethod
@@ -77,7 +78,7 @@ class ARLArena(Algorithm):
                     anchor_texts=row_anchors(groups) if "anchor_texts" in self._spec.needs() else None,
                 )
                 self._log(("batch",), metrics | {"skipped_updates": float(not len(batch["minibatch"]))})
-                self._inert.note(row_features(self._spec, metrics))
+                self._notices += self._inert.note(row_features(self._spec, metrics))
             if len(batch["minibatch"]):
                 with self._timed("update_s"):
                     self._update(batch)
@@ -146,10 +147,17 @@ class ARLArena(Algorithm):
         self.metrics.aggregate(results, key="learners")
 
     def step(self) -> ResultDict:
-        """Run one iteration as RLlib does; then the alarm looks at its result, and may end the trial."""
+        """Run one iteration as RLlib does; then the alarm looks at its result, and may end the trial.
+
+        ``notices`` in the result holds what a person should read: texts, also given as warnings.
+        """
         result = super().step()
-        if self._watch.judge(self.iteration + 1, result) and self.config.stop_on_collapse:
+        self._notices += self._watch.judge(self.iteration + 1, result)
+        if self._watch.has_fired and self.config.stop_on_collapse:
             result[DONE] = True
+        for notice in self._notices:
+            warnings.warn(notice, stacklevel=2)
+        result["notices"], self._notices = self._notices, []
         return result
 
     def _measure_prompt_dependence(self, groups: Sequence[TrajectoryGroup]) -> None:
@@ -222,6 +230,7 @@ class ARLArena(Algorithm):
     def setup(self, config: ARLArenaConfig) -> None:
         """Start the engine, then RLlib's runners and learners, then publish the first weights."""
         self._version, self._cursor, self._inert = 0, 0, InertWatch()
+        self._notices = []
         self._spec = self.config.objective_spec()
         self._panel = bare_text_env(self.config.env, self.config.env_config).tasks()
         self._codec = TextCodec(self.config.model_path)
@@ -327,7 +336,7 @@ class ARLArena(Algorithm):
             },
         )
         if report.active:
-            self._inert.note({f"filtering={self._spec.filtering!r}": not report.changed_nothing})
+            self._notices += self._inert.note({f"filtering={self._spec.filtering!r}": not report.changed_nothing})
 
     def _log_serving(self, collected: Collected) -> None:
         self.metrics.log_dict(

@@ -1,8 +1,7 @@
-"""CollapseWatch: feeds the alarm once per iteration, warns when a signal fires, and measures prompt dependence."""
+"""CollapseWatch: feeds the alarm once per iteration, says when a signal fires, and measures prompt dependence."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from arlarena_rllib.diagnostics import (
     cross_scores,
     plan_cross_scoring,
     prompt_dependence,
+    telling_rows,
 )
 from arlarena_rllib.trajectory import TrajectoryGroup
 
@@ -30,13 +30,18 @@ class CollapseWatch:
     def __init__(self, thresholds: Mapping[str, Any]) -> None:
         self._alarm = CollapseAlarm(AlarmThresholds(**thresholds))
 
-    def judge(self, iteration: int, result: ResultDict) -> bool:
-        """Add ``alarm/...`` to an iteration's result; warn about new signals and return whether any has ever fired."""
-        report = self._alarm.update(iteration, flat_numbers(result))
+    @property
+    def has_fired(self) -> bool:
+        """Whether any signal has ever fired."""
+        return self._alarm.report.first is not None
+
+    def judge(self, iteration: int, result: ResultDict) -> list[str]:
+        """Add ``alarm/...`` to an iteration's result; return a notice on each new signal and the rows behind it."""
+        metrics = flat_numbers(result)
+        report = self._alarm.update(iteration, metrics)
         result["alarm"] = report.as_metrics()
-        for signal in report.new:
-            warnings.warn(f"collapse alarm: {signal}", stacklevel=2)
-        return report.first is not None
+        rows = telling_rows(metrics)
+        return [f"collapse alarm: {signal}{f' ({rows})' if rows else ''}" for signal in report.new]
 
     def get_state(self) -> dict[str, Any]:
         """Return the alarm's memory."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 
 from arlarena_rllib.objectives import ObjectiveSpec
 
-WARNING_ITERATIONS = 20
+NOTICE_ITERATIONS = 20
 
 
 class InertWatch:
@@ -16,17 +15,17 @@ class InertWatch:
     def __init__(self) -> None:
         self._idle: dict[str, int] = {}
 
-    def note(self, features: Mapping[str, bool]) -> None:
-        """Take in one iteration: what is configured, e.g. ``"filtering='dynamic'"`` -> whether it acted; may warn.
+    def note(self, features: Mapping[str, bool]) -> list[str]:
+        """Take in one iteration: what is configured, e.g. ``"filtering='dynamic'"`` -> whether it acted.
 
-        Warns after every 20 idle iterations of a feature.
+        Returns a notice after every 20 idle iterations of a feature.
         """
+        notices = []
         for feature, acted in features.items():
-            self._idle[feature] = 0 if acted else self._idle.get(feature, 0) + 1
-            if self._idle[feature] and self._idle[feature] % WARNING_ITERATIONS == 0:
-                warnings.warn(
-                    f"training.{feature} changed nothing in the last {self._idle[feature]} iterations.", stacklevel=3
-                )
+            idle = self._idle[feature] = 0 if acted else self._idle.get(feature, 0) + 1
+            if idle and idle % NOTICE_ITERATIONS == 0:
+                notices.append(f"training.{feature} changed nothing in the last {idle} iterations.")
+        return notices
 
     def get_state(self) -> dict[str, int]:
         """Return the counts."""

@@ -165,6 +165,8 @@ class ProgressDisplay(Callback):
         self._line(
             self._prefix(trial_id) + " | ".join(filter(None, [head, *trial.parts[:1], *fresh, *trial.parts[1:], *eta]))
         )
+        for notice in result.get("notices", ()):
+            self.message(f"{self._prefix(trial_id)}warning: {notice}")
 
     def message(self, text: str) -> None:
         """Show a line of text; it stays above a live display."""

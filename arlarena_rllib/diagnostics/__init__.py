@@ -13,6 +13,7 @@ from arlarena_rllib.diagnostics.prompt_dependence import (
     prompt_dependence,
 )
 from arlarena_rllib.diagnostics.ratio_histogram import ratio_histogram, ratio_quantiles
+from arlarena_rllib.diagnostics.telling_rows import telling_rows
 from arlarena_rllib.diagnostics.update_tables import TableBands, finish_update_tables, update_tables
 from arlarena_rllib.objectives.tables import entropy_threshold, row_mean_entropy
 
@@ -34,5 +35,6 @@ __all__ = [
     "replay_alarm",
     "row_mean_entropy",
     "success_by_task_type",
+    "telling_rows",
     "update_tables",
 ]

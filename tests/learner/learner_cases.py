@@ -63,10 +63,10 @@ def build_group(model_dir: Path, *, num_learners: int = 0, **training: Any) -> t
     return config.build_learner_group(rl_module_spec=spec), config
 
 
-def training_batch(config: ARLArenaConfig, link: LearnerLink, *, update: int = 0) -> TokenBatch:
+def training_batch(config: ARLArenaConfig, link: LearnerLink, *, update: int = 0, pad_id: int = 0) -> TokenBatch:
     """Return the made-up trajectories of an update as the learners get them."""
     spec = config.objective_spec()
-    rows = scored_rows(make_groups(update), spec, link.scores, pad_id=0)
+    rows = scored_rows(make_groups(update), spec, link.scores, pad_id=pad_id)
     return build_learner_batch(rows, spec, num_minibatches=config.num_minibatches, seed=1, iteration=update)[0]
 
 
@@ -76,12 +76,16 @@ def metrics_of(answer: Any) -> dict[str, float]:
     return {key: _value(value) for key, value in first[DEFAULT_MODULE_ID].items()}
 
 
-def train_steps(model_dir: Path, *, num_learners: int = 0, updates: int = 1, **training: Any) -> tuple[dict, list[Any]]:
+def train_steps(
+    model_dir: Path, *, num_learners: int = 0, updates: int = 1, pad_id: int = 0, **training: Any
+) -> tuple[dict, list[Any]]:
     """Return the weights after ``updates`` updates of 4 minibatches each, and the metrics of each update."""
     group, config = build_group(model_dir, num_learners=num_learners, **training)
     link = LearnerLink(group, num_learners)
     try:
-        results = [metrics_of(link.update(training_batch(config, link, update=n), {})) for n in range(updates)]
+        results = [
+            metrics_of(link.update(training_batch(config, link, update=n, pad_id=pad_id), {})) for n in range(updates)
+        ]
         state = group.get_state(components="learner/rl_module")["learner"]["rl_module"][DEFAULT_MODULE_ID]
         return {name: np.array(value) for name, value in state.items()}, results
     finally:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from learner_cases import largest_difference, train_steps
+from learner_cases import largest_difference, make_groups, train_steps
 
 TOLERANCE = 1e-5
 
@@ -29,6 +29,13 @@ def test_micro_batch_size_changes_neither_weights_nor_metrics(
     assert largest_difference(weights, one_process[0]) <= TOLERANCE
     for key in ("policy_loss", "kl_loss", "grad_norm", "approx_kl_k3", "entropy", "clip_frac"):
         assert metrics[0][key] == pytest.approx(one_process[1][0][key], rel=1e-3, abs=1e-6), key
+
+
+def test_padding_token_may_be_one_that_replies_use(tiny_model_dir: Path, one_process: tuple[dict, list]) -> None:
+    """As with models whose end token is their padding token."""
+    used = make_groups()[0].trajectories[0].turns[0].response_ids[-1]
+    weights, _ = train_steps(tiny_model_dir, pad_id=used)
+    assert largest_difference(weights, one_process[0]) <= TOLERANCE
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean", "traj-mean-token-mean"])

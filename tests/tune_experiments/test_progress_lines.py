@@ -169,3 +169,13 @@ def test_progress_in_tune_with_two_trials_names_them_and_the_failure(
         "iteration 2/2 | success 20.0%",
     ]
     assert not any("\x1b" in line for line in mine)
+
+
+def test_notices_of_an_iteration_are_shown_below_its_line() -> None:
+    stream = io.StringIO()
+    display = ProgressDisplay(3, stream=stream, live=False)
+    display.report({"training_iteration": 1, "notices": ["collapse alarm: grad_norm at iteration 1"]})
+    display.report({"training_iteration": 2, "notices": []})
+    lines = stream.getvalue().splitlines()
+    assert lines[1] == "warning: collapse alarm: grad_norm at iteration 1"
+    assert len(lines) == 3
