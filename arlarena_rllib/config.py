@@ -194,7 +194,8 @@ class ARLArenaConfig(AlgorithmConfig):
             spec.refuse_missing(self._row_contents(), where=f"trajectory_mode={self.trajectory_mode!r}")
             return spec.within(self.max_model_len if self.trajectory_mode == APPEND else self.max_response_tokens)
         except ValueError as error:
-            raise ConfigError(f"training (method={self.method!r}): {error}") from error
+            of_method = str(error).startswith("method=")
+            raise ConfigError(f"training{'.' if of_method else f' (method={self.method!r}): '}{error}") from error
 
     def _row_contents(self) -> set[str]:
         """Return what the rows of this configuration can carry: all but shared prefixes, which no rollout has yet.
