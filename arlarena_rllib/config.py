@@ -17,7 +17,7 @@ from ray.tune.result import TRIAL_INFO
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.objectives import NEEDS, SPEC_FIELDS, ObjectiveSpec
 from arlarena_rllib.presets import resolve_method
-from arlarena_rllib.settings import SETTINGS, UNREAD_RLLIB_SETTINGS, Setting, method_setting
+from arlarena_rllib.settings import RLLIB_SETTINGS, SETTINGS, UNREAD_RLLIB_SETTINGS, Setting, method_setting
 from arlarena_rllib.trajectory import APPEND
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ class ARLArenaConfig(AlgorithmConfig):
             ConfigError: with one line per problem.
         """
         problems: list[str] = []
-        for key, setting in SETTINGS.items():
+        for key, setting in {**SETTINGS, **RLLIB_SETTINGS}.items():
             _collect(problems, setting.validate, key, getattr(self, key))
         default = type(self)()
         problems += [

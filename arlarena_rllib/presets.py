@@ -111,8 +111,10 @@ def find_method(name: str) -> str:
     if module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise ValueError(f"method={name!r}: module {module!r} cannot be imported: {error}.") from error
+        except Exception as error:  # a module of somebody else may raise anything
+            raise ValueError(
+                f"method={name!r}: module {module!r} cannot be imported: {type(error).__name__}: {error}."
+            ) from error
     if key not in METHODS:
         raise ValueError(f"method={name!r} is not known.{_nearest(key, METHODS)} Allowed: {', '.join(METHODS)}.")
     return key

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from arlarena_rllib.checks import two_betas
 from arlarena_rllib.diagnostics import AlarmThresholds
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.task_defaults import TASKS
@@ -129,7 +130,7 @@ SETTINGS: dict[str, Setting] = {
     "num_minibatches": Setting("training", 4, _COUNT, "optimiser steps per epoch over one rollout"),
     "micro_batch_tokens": Setting("training", 8192, _COUNT, "padded tokens of one forward and backward pass"),
     "weight_decay": Setting("training", 0.0, _number(0), "AdamW weight decay"),
-    "adam_betas": Setting("training", (0.9, 0.99), _instance(tuple, list), "AdamW betas"),
+    "adam_betas": Setting("training", (0.9, 0.99), two_betas, "AdamW betas"),
     "lr_warmup_iterations": Setting("training", 0, _COUNT0, "iterations of linear warm-up"),
     "lr_decay_iterations": Setting(
         "training",
@@ -173,6 +174,30 @@ SETTINGS: dict[str, Setting] = {
     ),
 }
 """All settings that are not parameters of a method (those are in ``objectives``)."""
+
+
+def _rate(value: Any) -> str | None:
+    if isinstance(value, (list, tuple)):  # RLlib's schedule of [timestep, rate] pairs checks itself
+        return None
+    problem = _number(0)(value)
+    return "must be a number > 0, or RLlib's schedule" if problem or value in (0, math.inf) else None
+
+
+RLLIB_SETTINGS: dict[str, Setting] = {
+    "lr": Setting("training", None, _rate, "learning rate"),
+    "grad_clip": Setting("training", None, _number(1e-12, optional=True), "largest global norm of the gradient"),
+    "num_epochs": Setting("training", None, _COUNT, "passes over one rollout"),
+    "num_env_runners": Setting("env_runners", None, _COUNT0, "remote EnvRunners; 0 = in the algorithm's process"),
+    "num_cpus_per_env_runner": Setting("env_runners", None, _number(0), "logical CPUs of one EnvRunner"),
+    "num_learners": Setting("learners", None, _COUNT0, "remote learners; 0 = in the algorithm's process"),
+    "num_gpus_per_learner": Setting("learners", None, _number(0), "GPUs of one learner"),
+    "num_cpus_for_main_process": Setting("resources", None, _number(0), "logical CPUs of the algorithm's process"),
+    "evaluation_interval": Setting(
+        "evaluation", None, _number(1, integer=True, optional=True), "iterations between evaluations; none = never"
+    ),
+    "seed": Setting("debugging", None, _COUNT0, "seed of tasks, sampling and shuffling"),
+}
+"""RLlib's settings whose values RLlib itself does not check before a run."""
 
 METHOD_SETTING_DOC = "parameter of the method; none = the value of the preset"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from arlarena_rllib.objectives import AXES, SPEC_FIELDS
-from arlarena_rllib.presets import METHODS, resolve_with_origin
+from arlarena_rllib.presets import METHODS, find_method, resolve_with_origin
 from arlarena_rllib.task_defaults import SOURCE, TASKS
 
 
@@ -33,7 +33,7 @@ def method_page(name: str, task: str | None) -> str:
     read = resolved.spec.read_keys()
     shown = [key for key in SPEC_FIELDS if key in read]
     width = max(map(len, shown))
-    lines = [f"{name}: {METHODS[name].source}"]
+    lines = [f"{name}: {METHODS[find_method(name)].source}"]
     lines += [f"  {key:{width}s}  {_text(getattr(resolved.spec, key)):22s}  {resolved.origin[key]}" for key in shown]
     if task is not None:
         lines += ["", f"The study's run settings for {task} with models of 4B parameters ({SOURCE}); not applied:"]

@@ -97,7 +97,25 @@ class RunConfig:
         return sections
 
 
+_LEAST = {
+    ("run", "iterations"): 1,
+    ("run", "checkpoint_frequency"): 1,
+    ("run", "checkpoints_kept"): 1,
+    ("run", "max_failures"): 0,
+    ("run", "num_cpus"): 1,
+    ("run", "report_num_tasks"): 0,
+    ("run", "report_draws"): 1,
+    ("model", "vocab_size"): 1,
+    ("model", "corpus_tasks"): 1,
+    ("warm_start", "num_tasks"): 1,
+    ("warm_start", "draws"): 1,
+    ("warm_start", "slip"): 0,
+}
+"""Smallest value of numbers of this file's own sections."""
 _OWN_SECTIONS = {"run": RunSettings, "model": ModelSettings, "warm_start": WarmStartSettings}
+
+
+SPLITS = ("train", "validation", "test")
 
 
 class _Loader(yaml.SafeLoader):
@@ -159,6 +177,9 @@ def _build(sections: dict[str, dict[str, Any]], places: dict[tuple[str, str], st
     for name, cls in _OWN_SECTIONS.items():
         own[name] = _dataclass_section(name, cls, sections.pop(name, {}), places, file)
     known = {*SECTIONS, *_OWN_SECTIONS}
+    if "model_path" in sections.get("policy", {}):
+        place = places.get(("policy", "model_path"), file)
+        raise ConfigError(f"policy.model_path ({place}) is set by the run itself: write model.path.")
     for section, values in sections.items():
         if section not in known:
             home = _home_of(section)
@@ -191,6 +212,12 @@ def _dataclass_section(
         wanted = allowed[key].type
         if not _fits(value, str(wanted)):
             raise ConfigError(f"{name}.{key}={value!r} ({place}) must be {wanted}, got {type(value).__name__}")
+        if (name, key) in _LEAST and not value >= _LEAST[name, key]:
+            raise ConfigError(f"{name}.{key}={value!r} ({place}) must be at least {_LEAST[name, key]}")
+        if key == "report_split" and value not in SPLITS:
+            raise ConfigError(f"{name}.{key}={value!r} ({place}) must be one of {', '.join(SPLITS)}")
+        if key == "slip" and value >= 1:
+            raise ConfigError(f"{name}.{key}={value!r} ({place}) must be below 1")
     own = {k: v for k, v in values.items() if k in fields}
     if cls is WarmStartSettings:
         own["cloning"] = CloningConfig(**{k: v for k, v in values.items() if k in cloning})

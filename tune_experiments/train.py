@@ -35,6 +35,7 @@ from tune_experiments.resume import (
     resumable_base,
 )
 from tune_experiments.run_config import RunConfig
+from tune_experiments.run_folder import check_name, claimed
 from tune_experiments.stopping import StopAfter, StopRequest, graceful_stop
 from tune_experiments.tracking import MLflowTracker
 from tune_experiments.trial_errors import last_line
@@ -81,7 +82,11 @@ def train(
         with ProgressDisplay(run.run.iterations) as display:
             return train(run, resume=resume, progress=display, report=report)
     _check_early(run)
-    _claim(folder, resume, progress)
+    with claimed(folder, resume=resume, progress=progress):
+        return _train(run, folder, resume=resume, progress=progress, report=report)
+
+
+def _train(run: RunConfig, folder: Path, *, resume: bool, progress: ProgressDisplay, report: bool) -> TrainOutcome:
     progress.phase("build model")
     base = resumable_base(run, folder) if resume else base_model(run, folder)
     start = _start(run, base, folder, resume, progress)
@@ -232,25 +237,14 @@ def report_panels(run: RunConfig, models: dict[str, Path], progress: ProgressDis
 
 
 def _check_early(run: RunConfig) -> None:
-    """Refuse what can be refused before minutes of work."""
-    if run.run.iterations < 1:
-        raise ConfigError(f"run.iterations={run.run.iterations} must be at least 1")
-    run.algorithm("").check_settings()
-    if run.model.path is not None:
-        check_model_dir(run.model.path)
-
-
-def _claim(folder: Path, resume: bool, progress: ProgressDisplay) -> None:
-    """Make ``folder`` for a new run; an older run of the same name is moved aside, never overwritten."""
-    if resume:
-        if not folder.is_dir():
-            raise CheckpointError(f"there is no run to resume at {folder}")
-        return
-    if folder.exists():
-        number = next(n for n in range(1, 10_000) if not folder.with_name(f"{folder.name}.{n}").exists())
-        folder.rename(folder.with_name(f"{folder.name}.{number}"))
-        progress.message(f"an earlier run was moved to {folder.name}.{number}")
-    folder.mkdir(parents=True)
+    """Refuse what can be refused before minutes of work and before a folder is touched."""
+    check_name(run.run.name)
+    config = run.algorithm("")
+    config.check_settings()
+    bare_text_env(config.env, config.env_config).tasks()
+    for path in (run.model.path, config.reference_path):
+        if path is not None:
+            check_model_dir(path)
 
 
 def _start(run: RunConfig, base: Path, folder: Path, resume: bool, progress: ProgressDisplay) -> Start:

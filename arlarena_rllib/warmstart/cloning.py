@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from arlarena_rllib.checks import two_betas
 from arlarena_rllib.errors import ConfigError
 from arlarena_rllib.learner.logprobs import scored_width, token_scores
 from arlarena_rllib.trajectory import TokenBatch
@@ -43,8 +45,18 @@ class CloningConfig:
         for key in ("steps", "warmup_steps"):
             if not isinstance(getattr(self, key), int) or getattr(self, key) < 0:
                 raise ConfigError(f"warm_start.{key}={getattr(self, key)!r} must be an integer >= 0")
-        if self.batch_rows < 1 or self.lr <= 0:
-            raise ConfigError(f"warm_start: batch_rows={self.batch_rows} must be >= 1 and lr={self.lr} > 0")
+        if self.batch_rows < 1 or not 0 < self.lr < math.inf:
+            raise ConfigError(f"warm_start: batch_rows={self.batch_rows} must be >= 1 and lr={self.lr} a number > 0")
+        if self.cpu_seconds is not None and not 0 < self.cpu_seconds < math.inf:
+            raise ConfigError(f"warm_start.cpu_seconds={self.cpu_seconds!r} must be a number > 0, or none")
+        if not self.grad_clip > 0 or not self.weight_decay >= 0 or not 0 <= self.final_fraction <= 1:
+            raise ConfigError(
+                f"warm_start: grad_clip={self.grad_clip} must be > 0, weight_decay={self.weight_decay} >= 0 and "
+                f"final_fraction={self.final_fraction} in [0, 1]"
+            )
+        problem = two_betas(self.betas)
+        if problem:
+            raise ConfigError(f"warm_start.betas={self.betas!r} {problem}")
 
 
 @dataclass

@@ -90,6 +90,28 @@ def test_missing_model_is_refused_before_anything_starts(tmp_path: Path) -> None
         config.validate()
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("training", "lr", -1),
+        ("training", "lr", "abc"),
+        ("training", "lr", None),
+        ("training", "grad_clip", -1),
+        ("training", "num_epochs", 0),
+        ("training", "num_epochs", 1.5),
+        ("training", "adam_betas", [2, 3]),
+        ("env_runners", "num_env_runners", "abc"),
+        ("learners", "num_learners", -1),
+        ("evaluation", "evaluation_interval", 0),
+        ("debugging", "seed", -1),
+    ],
+)
+def test_value_that_rllib_would_accept_and_fail_on_later_is_refused(section: str, key: str, value: object) -> None:
+    config = ARLArenaConfig().environment(ENV).apply_sections({section: {key: value}})
+    with pytest.raises(ConfigError, match=rf"{section}\.{key}=.* is not allowed: must be"):
+        config.check_settings()
+
+
 def test_unknown_method_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"method='sampoo' is not known\. Nearest: 'sampo'\. Allowed: grpo, grpo_st"):
         ARLArenaConfig().environment(ENV).training(method="sampoo").check_settings()

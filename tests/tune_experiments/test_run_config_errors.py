@@ -46,6 +46,13 @@ def test_numbers_in_exponent_form_are_numbers(tmp_path: Path) -> None:
         ("- a", r"run\.yaml must be a mapping of sections"),
         ("env_runners: {groups_per_iteration: 0}", r"env_runners\.groups_per_iteration=0 is not allowed"),
         ("env_runners: {lr: 0.1}", r"'lr' belongs to 'training', write training\.lr"),
+        ("run:\n  checkpoints_kept: 0", r"run\.checkpoints_kept=0 \(run\.yaml, line 2\) must be at least 1"),
+        ("run: {report_split: dev}", r"run\.report_split='dev' .* must be one of train, validation, test"),
+        ("warm_start: {slip: 1.0}", r"warm_start\.slip=1\.0 .* must be below 1"),
+        ("warm_start: {cpu_seconds: -1}", r"warm_start\.cpu_seconds=-1 must be a number > 0"),
+        ("warm_start: {betas: [0.9]}", r"warm_start\.betas=\[0\.9\] must be two numbers"),
+        ("warm_start: {lr: .nan}", r"lr=nan a number > 0"),
+        ("policy: {model_path: /nowhere}", r"policy\.model_path \(run\.yaml, line 1\) .* write model\.path"),
     ],
 )
 def test_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:

@@ -1,0 +1,13 @@
+"""Checks of values that several sections share; each returns what is wrong, or None."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def two_betas(value: Any) -> str | None:
+    """Check the two decay rates of AdamW."""
+    is_pair = isinstance(value, (tuple, list)) and len(value) == 2
+    if is_pair and all(isinstance(b, (int, float)) and not isinstance(b, bool) and 0 <= b < 1 for b in value):
+        return None
+    return "must be two numbers in [0, 1)"
