@@ -359,7 +359,7 @@ def check_environment(env: Any) -> None:
         import env_connectors  # noqa: F401  (registers the shipped ids)
 
         gymnasium.spec(env) if ":" not in env else gymnasium.envs.registration._find_spec(env)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+    except Exception as error:  # a module of somebody else may raise anything
         known = sorted(name for name in gymnasium.registry if name.startswith("arlarena/"))
         raise ConfigError(f"environment.env={env!r} is not registered: {error} Shipped: {', '.join(known)}.") from error
 

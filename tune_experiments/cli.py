@@ -190,8 +190,13 @@ def _envs_list(options: argparse.Namespace) -> int:
 
 
 def _envs_check(options: argparse.Namespace) -> int:
+    from arlarena_rllib.config import check_environment
+    from arlarena_rllib.errors import ConfigError
     from env_connectors.check_env import check_text_env
 
+    check_environment(options.id)
+    if options.episodes < 1:
+        raise ConfigError(f"--episodes={options.episodes} must be at least 1")
     check_text_env(options.id, episodes=options.episodes)
     print(f"{options.id}: conforms")
     return EXIT_OK

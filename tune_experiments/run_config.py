@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,6 +119,14 @@ _OWN_SECTIONS = {"run": RunSettings, "model": ModelSettings, "warm_start": WarmS
 SPLITS = ("train", "validation", "test")
 
 
+class _Named(io.StringIO):
+    """Text that PyYAML names in its complaints."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
 class _Loader(yaml.SafeLoader):
     """YAML whose numbers are those of YAML 1.2 (``5e-4`` is a number) and whose keys are unique."""
 
@@ -125,6 +134,9 @@ class _Loader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node)
+            if not isinstance(key, str):
+                mark = key_node.start_mark
+                raise ConfigError(f"key {key!r} ({mark.name}, line {mark.line + 1}) must be a text")
             if key in seen:
                 mark = key_node.start_mark
                 raise ConfigError(f"{key!r} is given twice ({mark.name}, line {mark.line + 1})")
@@ -152,7 +164,7 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfi
         raise ConfigError(f"configuration {str(path)!r} is not a file. Shipped: {', '.join(shipped)}.")
     try:
         text = file.read_text(encoding="utf-8")
-        tree = yaml.load(text, _Loader) or {}  # a SafeLoader
+        tree = yaml.load(_Named(text, file.name), _Loader) or {}  # a SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file.name} is not valid YAML: {error}") from error
     if not isinstance(tree, dict):

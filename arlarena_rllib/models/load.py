@@ -40,14 +40,15 @@ def load_causal_lm(path: str | Path, *, dtype: torch.dtype | None = None) -> Pre
         ModelError: nothing loadable is at ``path``.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     quiet_transformers()
     directory = check_model_dir(path)
     try:
         model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype or torch.float32, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"the model at {str(path)!r} cannot be loaded: {error}") from error
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"the model at {str(path)!r} cannot be loaded: {' '.join(str(error).split())}") from error
     return model.eval()
 
 

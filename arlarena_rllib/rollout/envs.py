@@ -30,8 +30,10 @@ def make_text_env(env: str, env_config: Mapping[str, Any]) -> gymnasium.Env:
             made = _global_registry.get(ENV_CREATOR, env)(dict(env_config))
         else:
             made = gymnasium.make(env, **env_config)
-    except (gymnasium.error.Error, TypeError, ValueError, env_connectors.EnvConnectorError) as error:
-        raise ConfigError(f"environment.env={env!r} with env_config={dict(env_config)!r}: {error}") from error
+    except Exception as error:  # a module of somebody else may raise anything
+        told = isinstance(error, (gymnasium.error.Error, TypeError, ValueError, env_connectors.EnvConnectorError))
+        kind = "" if told else f"{type(error).__name__}: "
+        raise ConfigError(f"environment.env={env!r} with env_config={dict(env_config)!r}: {kind}{error}") from error
     if not isinstance(made.unwrapped, env_connectors.TextEnv):
         raise ConfigError(
             f"environment.env={env!r} is a {type(made.unwrapped).__name__}, not a text environment. "

@@ -47,6 +47,7 @@ def test_numbers_in_exponent_form_are_numbers(tmp_path: Path) -> None:
         ("env_runners: {groups_per_iteration: 0}", r"env_runners\.groups_per_iteration=0 is not allowed"),
         ("env_runners: {lr: 0.1}", r"'lr' belongs to 'training', write training\.lr"),
         ("run:\n  checkpoints_kept: 0", r"run\.checkpoints_kept=0 \(run\.yaml, line 2\) must be at least 1"),
+        ("training: {1: 2}", r"key 1 \(run\.yaml, line 1\) must be a text"),
         ("run: {report_split: dev}", r"run\.report_split='dev' .* must be one of train, validation, test"),
         ("warm_start: {slip: 1.0}", r"warm_start\.slip=1\.0 .* must be below 1"),
         ("warm_start: {cpu_seconds: -1}", r"warm_start\.cpu_seconds=-1 must be a number > 0"),
