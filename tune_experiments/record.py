@@ -120,10 +120,11 @@ def table(summaries: Sequence[dict[str, Any]], machine: str) -> str:
         f"{first['before']['n']} held-out test boards x {first['before']['draws']} draws, commit "
         f"`{(first['commit'] or 'unknown')[:12]}`.",
         "Success: sampled at temperature 1 (greedy in brackets). Differences are paired by board; +- is one standard "
-        "error. Control: the CPU time of RL spent on more cloning of the same demonstrations.",
+        f"error. More cloning: the CPU time that {first['method']} trained for with the same seed, spent on the same "
+        "demonstrations. The start of a seed is one for all methods; each run samples its success anew.",
         "",
         "| method | seed | after cloning | after RL | more cloning | RL - cloning | RL - more cloning | episodes "
-        "| format valid | minutes |",
+        "| format valid | CPU seconds of RL |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for s in summaries:
@@ -131,7 +132,7 @@ def table(summaries: Sequence[dict[str, Any]], machine: str) -> str:
         lines.append(
             f"| {s['method']} | {s['seed']} | {_pair(s['before'])} | {_pair(s['after'])} | "
             f"{_pair(s['control'])} | {_gain(gain)} | {_gain(against)} | "
-            f"{s['episodes']} | {s['format_valid']:.3f} | {s['seconds'] / 60:.1f} |"
+            f"{s['episodes']} | {s['format_valid']:.3f} | {s['training_cpu_seconds']:.0f} |"
         )
     lines += [
         "",
@@ -153,10 +154,10 @@ def with_results(page: str, summaries: Sequence[dict[str, Any]]) -> str:
     lines = [
         "",
         f"Held-out success on {first['before']['n']} test boards, sampled at temperature 1 (greedy in brackets); means over "
-        "seeds, all runs in",
+        f"seeds, commit {(first['commit'] or 'unknown')[:7]}, all runs in",
         "[the table of results](docs/results/quickstart.md):",
         "",
-        "| method | seeds | after cloning | after RL | more cloning, same CPU time | episodes |",
+        f"| method | seeds | after cloning | after RL | more cloning, CPU time of {first['method']} | episodes |",
         "|---|---|---|---|---|---|",
     ]
     for method in dict.fromkeys(s["method"] for s in summaries):

@@ -27,6 +27,7 @@ def _summary(method: str, seed: int, after: float, z: float) -> dict:
         "format_valid": 0.99,
         "iterations": 24,
         "seconds": 600.0,
+        "training_cpu_seconds": 570.0,
         "engine": "vllm",
         "panel_hash": "abc",
         "commit": "0123456789abcdef",
