@@ -17,12 +17,12 @@ WHOLE_MINIBATCH: dict[str, dict[str, Any]] = {
     "picks by covariance": {"method": "clip_cov", "cov_frac": 0.2, "cov_low": 0.01},
     "picks of the KL": {"method": "kl_cov", "cov_frac": 0.2},
     "denominators of kept tokens": {"method": "grpo_sm", "seq_mask_norm": "kept_tokens", "seq_mask_delta": 1e-4},
-    "critic": {"method": "ppo", "num_epochs": 1},
-    "critic of turns": {"method": "turn_ppo", "num_epochs": 1},
+    "critic": {"method": "ppo", "lr": 2e-5},
+    "critic of turns": {"method": "turn_ppo", "lr": 2e-5},
 }
 """What needs more than its own rows -> settings.
 
-A value head starts at 0, where AdamW turns rounding noise into whole steps: one epoch stays below the tolerance.
+A value head starts at 0, where AdamW turns rounding noise into whole steps, so its steps are small.
 """
 
 
