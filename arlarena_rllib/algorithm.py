@@ -321,7 +321,6 @@ class ARLArena(Algorithm):
         self._log((ENV_RUNNER_RESULTS,), metrics)
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum")
         self.metrics.log_value((ENV_RUNNER_RESULTS, "num_episodes_lifetime"), len(everything), reduce="lifetime_sum")
-        trained = [t for g in kept for t in g.trained]
         report = chosen.report()
         started = report.started + failed_groups
         self._log(
@@ -332,7 +331,6 @@ class ARLArena(Algorithm):
                 "trained": float(len(kept)),
                 "failed": float(failed_groups),
                 "filtered": float(started - len(kept) - failed_groups),
-                "success_rate_trained": float(np.mean([t.success for t in trained])) if trained else float("nan"),
             },
         )
         if report.active:

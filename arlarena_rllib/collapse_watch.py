@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ray.rllib.utils.typing import ResultDict
+from ray.tune.utils import flatten_dict
 
 from arlarena_rllib.diagnostics import (
     AlarmThresholds,
@@ -37,7 +38,7 @@ class CollapseWatch:
 
     def judge(self, iteration: int, result: ResultDict) -> list[str]:
         """Add ``alarm/...`` to an iteration's result; return a notice on each new signal and the rows behind it."""
-        metrics = flat_numbers(result)
+        metrics = flatten_dict(result, delimiter="/")
         report = self._alarm.update(iteration, metrics)
         result["alarm"] = report.as_metrics()
         rows = telling_rows(metrics)
@@ -66,18 +67,3 @@ def measure_prompt_dependence(groups: Sequence[TrajectoryGroup], score: Score, *
         return {}
     logp_R_P = cross_scores(plan, score(plan.sequences()))
     return prompt_dependence(logp_R_P, plan.own, [len(response) for response in plan.responses])
-
-
-def flat_numbers(result: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the numbers of a nested result under ``a/b/c`` names."""
-    flat: dict[str, float] = {}
-    for key, value in result.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            flat |= flat_numbers(value, f"{name}/")
-        elif isinstance(value, (int, float)) or hasattr(value, "item"):
-            try:
-                flat[name] = float(value)
-            except (TypeError, ValueError):
-                continue
-    return flat

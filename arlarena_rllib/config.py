@@ -16,7 +16,7 @@ from ray.tune.result import TRIAL_INFO
 
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.objectives import NEEDS, SPEC_FIELDS, ObjectiveSpec
-from arlarena_rllib.presets import resolve_method
+from arlarena_rllib.presets import find_method, resolve_method
 from arlarena_rllib.settings import RLLIB_SETTINGS, SETTINGS, UNREAD_RLLIB_SETTINGS, Setting, method_setting
 from arlarena_rllib.trajectory import APPEND
 
@@ -190,12 +190,15 @@ class ARLArenaConfig(AlgorithmConfig):
         """
         overrides = {key: getattr(self, key) for key in METHOD_KEYS if getattr(self, key) is not None}
         try:
+            find_method(self.method)
+        except ValueError as error:
+            raise ConfigError(f"training.{error}") from error
+        try:
             spec = resolve_method(self.method, overrides, task=self.task)
             spec.refuse_missing(self._row_contents(), where=f"trajectory_mode={self.trajectory_mode!r}")
             return spec.within(self.max_model_len if self.trajectory_mode == APPEND else self.max_response_tokens)
         except ValueError as error:
-            of_method = str(error).startswith("method=")
-            raise ConfigError(f"training{'.' if of_method else f' (method={self.method!r}): '}{error}") from error
+            raise ConfigError(f"training (method={self.method!r}): {error}") from error
 
     def _row_contents(self) -> set[str]:
         """Return what the rows of this configuration can carry: all but shared prefixes, which no rollout has yet.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +11,8 @@ from typing import Any
 from arlarena_rllib.learner import torch_learner
 from benchmarks.report import figure, table
 from benchmarks.setting import quickstart_run
-from benchmarks.update import STEPS, WHOLE, TimedLearner, UpdateSize
+from benchmarks.update import STEPS, WHOLE, TimedLearner, UpdateSize, on_base_model
 from benchmarks.update_batch import learner_batch
-from tune_experiments.prepare import base_model
 
 TARGET = 1.05
 WITH, WITHOUT = "with tables", "without tables"
@@ -36,10 +34,7 @@ def no_tables() -> Iterator[None]:
 
 def run(*, rounds: int, small: bool = False) -> tuple[dict[str, Any], str]:
     """Return the result and its table; ``small`` is for a look, not for a measurement."""
-    settings = quickstart_run(["model.corpus_tasks=40"] if small else [])
-    with tempfile.TemporaryDirectory(prefix="arlarena-bench-") as folder:
-        model = base_model(settings, Path(folder))
-        return measure(model, rounds=rounds, size=UpdateSize(3, 2) if small else UpdateSize())
+    return on_base_model(measure, rounds=rounds, small=small)
 
 
 def measure(model: Path, *, rounds: int, size: UpdateSize) -> tuple[dict[str, Any], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -23,6 +24,8 @@ from benchmarks.update_batch import learner_batch
 from tune_experiments.prepare import base_model
 
 TARGET = 0.85
+Measured = tuple[dict[str, Any], str]
+"""Result and its table."""
 STEPS, SCORING, WHOLE, PLAIN = "minibatch steps", "scoring passes", "whole update", "plain PyTorch"
 
 
@@ -61,6 +64,11 @@ class TimedLearner:
 
 def run(*, rounds: int, small: bool = False) -> tuple[dict[str, Any], str]:
     """Return the result and its table; ``small`` is for a look, not for a measurement."""
+    return on_base_model(measure, rounds=rounds, small=small)
+
+
+def on_base_model(measure: Callable[..., Measured], *, rounds: int, small: bool) -> Measured:
+    """Return what ``measure(model, rounds=, size=)`` finds on the quick start's model before any training."""
     settings = quickstart_run(["model.corpus_tasks=40"] if small else [])
     with tempfile.TemporaryDirectory(prefix="arlarena-bench-") as folder:
         model = base_model(settings, Path(folder))

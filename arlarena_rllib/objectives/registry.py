@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 F = TypeVar("F")
@@ -38,6 +39,14 @@ def unknown_choice(key: str, value: object, allowed: Iterable[str]) -> UnknownCh
     return UnknownChoiceError(f"{key}={value!r} is not known.{nearest} Allowed: {', '.join(names)}.")
 
 
+@dataclass(frozen=True)
+class _Choice(Generic[F]):
+    function: F
+    reads: frozenset[str]
+    needs: frozenset[str]
+    rules_out: frozenset[str]
+
+
 class Registry(Generic[F]):
     """Named choices of one axis of the method grid.
 
@@ -51,9 +60,7 @@ class Registry(Generic[F]):
 
     def __init__(self, axis: str) -> None:
         self.axis = axis
-        self._choices: dict[str, tuple[F, frozenset[str]]] = {}
-        self._needs: dict[str, frozenset[str]] = {}
-        self._rules_out: dict[str, frozenset[str]] = {}
+        self._choices: dict[str, _Choice[F]] = {}
 
     def register(
         self, name: str, *, reads: Iterable[str] = (), needs: Iterable[str] = (), rules_out: Iterable[str] = ()
@@ -71,9 +78,7 @@ class Registry(Generic[F]):
             raise unknown_choice(f"need of {self.axis} {name!r}", need, NEEDS)
 
         def store(function: F) -> F:
-            self._choices[name] = (function, frozenset(reads))
-            self._needs[name] = demanded
-            self._rules_out[name] = excluded
+            self._choices[name] = _Choice(function, frozenset(reads), demanded, excluded)
             return function
 
         return store
@@ -84,7 +89,7 @@ class Registry(Generic[F]):
         Raises:
             UnknownChoiceError: nobody registered `name`.
         """
-        return self._entry(name)[0]
+        return self._entry(name).function
 
     def reads(self, name: str) -> frozenset[str]:
         """Return the parameter names that a choice reads.
@@ -92,7 +97,7 @@ class Registry(Generic[F]):
         Raises:
             UnknownChoiceError: nobody registered `name`.
         """
-        return self._entry(name)[1]
+        return self._entry(name).reads
 
     def needs(self, name: str) -> frozenset[str]:
         """Return what the rows must carry for a choice, keys of `NEEDS`.
@@ -100,8 +105,7 @@ class Registry(Generic[F]):
         Raises:
             UnknownChoiceError: nobody registered `name`.
         """
-        self._entry(name)
-        return self._needs.get(name, frozenset())
+        return self._entry(name).needs
 
     def rules_out(self, name: str) -> frozenset[str]:
         """Return what the rows cannot carry with a choice, keys of `NEEDS`.
@@ -109,18 +113,17 @@ class Registry(Generic[F]):
         Raises:
             UnknownChoiceError: nobody registered `name`.
         """
-        self._entry(name)
-        return self._rules_out.get(name, frozenset())
+        return self._entry(name).rules_out
 
     def readers(self, key: str) -> list[str]:
         """Return the choices that read parameter `key`, sorted."""
-        return sorted(name for name, (_, reads) in self._choices.items() if key in reads)
+        return sorted(name for name, choice in self._choices.items() if key in choice.reads)
 
     def names(self) -> list[str]:
         """Return all registered names, sorted."""
         return sorted(self._choices)
 
-    def _entry(self, name: str) -> tuple[F, frozenset[str]]:
+    def _entry(self, name: str) -> _Choice[F]:
         if not isinstance(name, str) or name not in self._choices:
             raise unknown_choice(self.axis, name, self._choices)
         return self._choices[name]

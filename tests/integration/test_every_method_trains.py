@@ -10,9 +10,9 @@ import pytest
 from draw_env import DRAW
 from integration_cases import small_config
 from ray import tune
+from ray.tune.utils import flatten_dict
 
 from arlarena_rllib import ARLArena, ARLArenaConfig
-from arlarena_rllib.collapse_watch import flat_numbers
 from arlarena_rllib.errors import ConfigError
 from arlarena_rllib.presets import METHODS
 
@@ -39,7 +39,7 @@ def train(config: ARLArenaConfig, iterations: int) -> list[dict[str, Any]]:
 
 def numbers_of(result: dict[str, Any]) -> dict[str, float]:
     """Return what was measured in an iteration, without the counts of parameters, which RLlib logs once."""
-    flat = flat_numbers({part: result[part] for part in MEASURED})
+    flat = flatten_dict({part: result[part] for part in MEASURED}, delimiter="/")
     return {name: value for name, value in flat.items() if not name.endswith("_parameters")}
 
 
