@@ -21,9 +21,8 @@ class TextCodec:
 
     def encode_prompt(self, messages: Sequence[Any]) -> list[int]:
         """Return the ids of ``messages`` (``role`` and ``text`` each) up to where the assistant's reply begins."""
-        return self.tokenizer.apply_chat_template(
-            _as_dicts(messages), add_generation_prompt=True, return_dict=False, tokenize=True
-        )
+        text = self.tokenizer.apply_chat_template(_as_dicts(messages), add_generation_prompt=True, tokenize=False)
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
     def encode_continuation(self, messages: Sequence[Any], *, reply_ended: bool) -> list[int]:
         """Return the ids between a reply and the next one, for conversations that grow (append mode).

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arlarena_rllib.serving.client import Client, ClientSpec, connect
+from arlarena_rllib.serving.client import Client, ClientSpec
+from arlarena_rllib.serving.connect import connect
 from arlarena_rllib.serving.engines.base import (
     FINISH_REASONS,
     Engine,

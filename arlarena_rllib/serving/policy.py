@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from arlarena_rllib.errors import ServingError
-from arlarena_rllib.serving.client import LOCAL_ENGINES, ClientSpec
+from arlarena_rllib.serving.client import ClientSpec
+from arlarena_rllib.serving.connect import LOCAL_ENGINES
 from arlarena_rllib.serving.engines.base import (
     Engine,
     EngineSpec,

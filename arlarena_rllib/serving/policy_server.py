@@ -17,10 +17,9 @@ from arlarena_rllib.serving.engines.base import (
     EngineDiedError,
     EngineEntry,
     EngineSpec,
-    GenerationRequest,
-    GenerationResult,
     create_engine,
 )
+from arlarena_rllib.serving.mailbox import Answer, Mailbox
 from arlarena_rllib.serving.weights import WeightStore, clean_stale_files, remove_app_files, write_local_file
 from arlarena_rllib.serving.wire import PackedRequests, PackedResults, pack_results, unpack_requests
 
@@ -50,7 +49,7 @@ class PolicyServer:
         self._serial = 0
         self._pull_lock = asyncio.Lock()
         self._counts = {"num_requests": 0, "num_tokens": 0, "num_calls": 0}
-        self._num_running = 0
+        self._mailboxes: dict[str, Mailbox] = {}
         self._follower: asyncio.Task[None] | None = None
         clean_stale_files()
         try:
@@ -68,36 +67,39 @@ class PolicyServer:
             await self._pull()
             self._follower = asyncio.create_task(self._follow_store(self._store))
 
-    async def generate_stream(self, packed: PackedRequests) -> AsyncIterator[PackedResults]:
-        """Answer many requests; yields (index, result) pairs of those that have ended since the last yield.
+    async def generate_stream(self, packed: PackedRequests, client: str, call: int) -> AsyncIterator[PackedResults]:
+        """Answer requests; yields numbered results of all calls of ``client`` on this replica as they end.
+
+        A later call of the same client takes over: this one then yields that call's number and ends.
+
+        Args:
+            packed: The requests, each with a number that no other request of the client has.
+            client: Who asks.
+            call: Number of this call among those of the client.
 
         Raises:
             EngineDiedError: The engine as a whole cannot answer.
         """
         engine = self._require_engine()
-        requests = unpack_requests(packed)
-        ended: asyncio.Queue[tuple[int, GenerationResult] | Exception] = asyncio.Queue()
+        mailbox = self._mailboxes.setdefault(client, Mailbox(engine))
         self._counts["num_calls"] += 1
-        self._num_running += len(requests)
-        tasks = [asyncio.create_task(_answer(engine, i, request, ended)) for i, request in enumerate(requests)]
-        remaining = len(requests)
+        mailbox.submit(call, unpack_requests(packed))
         try:
-            while remaining:
-                batch = [await ended.get()]
-                while not ended.empty():
-                    batch.append(ended.get_nowait())
-                remaining -= len(batch)
-                yield self._pack(batch)
+            while ended := await self._take(mailbox, call):
+                yield pack_results(ended)
+            if mailbox.holder != call:
+                yield pack_results([], successor=mailbox.holder)
         finally:
-            self._num_running -= len(requests)
-            for task in tasks:
-                task.cancel()
+            if mailbox.holder == call:
+                mailbox.close()
+                del self._mailboxes[client]
 
     async def probe(self, packed: PackedRequests) -> PackedResults:
         """Answer requests with this replica and return all results at once."""
         engine = self._require_engine()
-        results = await asyncio.gather(*(engine.generate(request) for request in unpack_requests(packed)))
-        return pack_results(enumerate(results))
+        requests = unpack_requests(packed)
+        results = await asyncio.gather(*(engine.generate(request) for _, request in requests))
+        return pack_results((number, result) for (number, _), result in zip(requests, results, strict=True))
 
     async def update_weights(self, version: int) -> dict[str, Any]:
         """Load the newest weights of the store unless they are loaded already; returns the status.
@@ -130,7 +132,7 @@ class PolicyServer:
             "node_id": get_runtime_context().get_node_id(),
             "pid": os.getpid(),
             "rss_mb": sum(_rss_bytes(member) for member in family) / 1e6,
-            "num_running": self._num_running,
+            "num_running": sum(mailbox.num_running for mailbox in self._mailboxes.values()),
             **self._counts,
         }
 
@@ -154,15 +156,15 @@ class PolicyServer:
             raise EngineDiedError(f"The engine of app {self._app_name!r} did not start: {self._startup_error}")
         return self._engine
 
-    def _pack(self, batch: list[tuple[int, GenerationResult] | Exception]) -> PackedResults:
-        pairs = []
-        for item in batch:
-            if isinstance(item, Exception):
-                raise EngineDiedError(f"The engine of app {self._app_name!r} cannot answer: {item}") from item
-            pairs.append(item)
-            self._counts["num_requests"] += 1
-            self._counts["num_tokens"] += len(item[1].token_ids)
-        return pack_results(pairs)
+    async def _take(self, mailbox: Mailbox, call: int) -> list[Answer]:
+        """Return the next answers for ``call`` and count them."""
+        try:
+            ended = await mailbox.take(call)
+        except Exception as error:
+            raise EngineDiedError(f"The engine of app {self._app_name!r} cannot answer: {error}") from error
+        self._counts["num_requests"] += len(ended)
+        self._counts["num_tokens"] += sum(len(result.token_ids) for _, result in ended)
+        return ended
 
     async def _pull(self) -> None:
         """Bring the engine to the newest weights of the store."""
@@ -213,18 +215,6 @@ def describe_startup_error(error: Exception) -> str:
         if lines:
             return f"{text} Engine process: {lines[-1]} (log: {log})"
     return text
-
-
-async def _answer(
-    engine: Engine,
-    index: int,
-    request: GenerationRequest,
-    ended: asyncio.Queue[tuple[int, GenerationResult] | Exception],
-) -> None:
-    try:
-        ended.put_nowait((index, await engine.generate(request)))
-    except Exception as error:  # noqa: BLE001  Of any engine; raised again by the call that waits for this answer.
-        ended.put_nowait(error)
 
 
 def _rss_bytes(process: Any) -> int:

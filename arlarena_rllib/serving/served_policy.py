@@ -129,8 +129,8 @@ class ServedPolicy:
     def probe(self, requests: Sequence[GenerationRequest]) -> list[list[GenerationResult]]:
         """Return the answers of every replica to the same requests, [replica][request]."""
         self._require_running()
-        packed = self._broadcast("probe", pack_requests(requests), timeout_s=PROBE_TIMEOUT_S)
-        return [[result for _, result in unpack_results(answer)] for answer in packed]
+        packed = self._broadcast("probe", pack_requests(enumerate(requests)), timeout_s=PROBE_TIMEOUT_S)
+        return [[result for _, result in unpack_results(answer)[0]] for answer in packed]
 
     def status(self) -> list[dict[str, Any]]:
         """Return one dictionary per running replica, see ``PolicyServer.status``."""

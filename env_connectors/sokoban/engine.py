@@ -91,6 +91,7 @@ class BoardInPlay:
 
     def __init__(self) -> None:
         self._engine: Any = load_engine().SokobanEnv(reset=False)
+        self._engine.render = lambda mode: None  # step() would paint a picture that nobody looks at
 
     def put(self, board: Board) -> None:
         """Set up `board` as the start of a new episode."""

@@ -45,13 +45,15 @@ def results(draw: st.DrawFn) -> GenerationResult:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(REQUESTS, max_size=5))
 def test_requests_packed_come_back_equal(requests: list[GenerationRequest]) -> None:
-    assert unpack_requests(pack_requests(requests)) == requests
+    numbered = list(enumerate(requests, start=5))
+    assert unpack_requests(pack_requests(numbered)) == numbered
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1000), results()), max_size=5))
 def test_results_packed_come_back_equal(pairs: list[tuple[int, GenerationResult]]) -> None:
-    assert unpack_results(pack_results(pairs)) == pairs
+    assert unpack_results(pack_results(pairs)) == (pairs, None)
+    assert unpack_results(pack_results(pairs, successor=7)) == (pairs, 7)
 
 
 @pytest.mark.parametrize(
