@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -53,6 +54,8 @@ class AgentEnvRunner(EnvRunner, Checkpointable):
             return {"trajectories": [], "serving": {}, "seconds": 0.0, "share": share}
         if self._codec is None:
             self._codec = TextCodec(self.config.model_path)
+            gc.collect()
+            gc.freeze()  # What was imported stays: the collector need not walk through it again and again.
         if self._pool is None:
             self._pool = EnvPool(partial(make_text_env, self.config.env, self.config.env_config))
         began = time.perf_counter()

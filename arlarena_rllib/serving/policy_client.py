@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from arlarena_rllib.errors import ServingError
 from arlarena_rllib.serving.client import ClientSpec, ClientStats, infrastructure_errors, root_cause
-from arlarena_rllib.serving.engines.base import EngineDiedError, GenerationRequest, GenerationResult
+from arlarena_rllib.serving.engines.base import GenerationRequest, GenerationResult
 from arlarena_rllib.serving.wire import pack_requests, unpack_results
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 COALESCE_WINDOW_S = 0.001
 """How long the first request of a call waits for others that are made in the same moment."""
 
+TAKEN_OVER = -1
+"""In place of a call: some later one brings the answer. Which one is not told, so the loss of any sends it again."""
+
 
 @dataclass(slots=True, eq=False)
 class _Pending:
@@ -32,7 +35,7 @@ class _Pending:
 
     Attributes:
         number: What its answer carries.
-        call: The call that will bring the answer; None before the request is sent.
+        call: The call that waits for the answer, TAKEN_OVER when another one does, None while it is not sent.
         failing_since: Time of its first infrastructure error.
     """
 
@@ -55,6 +58,7 @@ class PolicyClient:
         self._handle: DeploymentHandle[Any] | None = None
         self._stats = ClientStats()
         self._numbers = itertools.count()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._forget()
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
@@ -96,11 +100,10 @@ class PolicyClient:
     def _forget(self) -> None:
         """Start anew: replicas see another client, so that nothing of earlier calls reaches later ones."""
         self._name = uuid.uuid4().hex
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = None
         self._pending: dict[int, _Pending] = {}
         self._waiting: list[_Pending] = []
         self._calls: dict[int, asyncio.Task[None]] = {}
-        self._successors: dict[int, int] = {}
 
     def _enqueue(self, pending: _Pending) -> None:
         if not self._waiting:
@@ -123,10 +126,15 @@ class PolicyClient:
             self._calls[call] = asyncio.get_running_loop().create_task(self._run_call(call, part))
 
     async def _run_call(self, call: int, part: Sequence[_Pending]) -> None:
-        """Deliver what one call brings; requests that it loses are sent again."""
+        """Deliver what one call brings; requests that it loses are sent again.
+
+        A call that ends without an error has answered everything or was taken over by a later one.
+        """
         try:
             await self._stream(call, part)
-            lost: Exception = EngineDiedError("the stream ended early")
+            for pending in self._unanswered(call):
+                pending.call = TAKEN_OVER
+            return
         except infrastructure_errors() as error:
             lost = error
         except Exception as error:  # noqa: BLE001  A fault of the code, not of the machines: the callers get it.
@@ -135,10 +143,7 @@ class PolicyClient:
             return
         finally:
             self._calls.pop(call, None)
-        last = self._last(call)
-        unanswered = self._unanswered(last)
-        if last not in self._calls and unanswered:
-            await self._retry(unanswered, lost)
+        await self._retry([*self._unanswered(call), *self._unanswered(TAKEN_OVER)], lost)
 
     async def _stream(self, call: int, part: Sequence[_Pending]) -> None:
         self._stats.values["handle_calls"] += 1
@@ -146,36 +151,21 @@ class PolicyClient:
         stream = self._get_handle().generate_stream.remote(packed, self._name, call)
         try:
             async for packed_results in stream:
-                results, successor = unpack_results(packed_results)
-                for number, result in results:
+                for number, result in unpack_results(packed_results):
                     pending = self._pending.get(number)
                     if pending is not None and not pending.future.done():
                         pending.future.set_result(result)
-                if successor is not None:
-                    self._hand_over(call, successor)
-                    return
         except asyncio.CancelledError:
             stream.cancel()
             raise
-
-    def _hand_over(self, call: int, successor: int) -> None:
-        """Wait for another call's stream where ``call`` was waited for."""
-        self._successors[call] = successor
-        last = self._last(successor)
-        for pending in self._unanswered(call):
-            pending.call = last
-
-    def _last(self, call: int) -> int:
-        """Return the call that took over from ``call`` in the end; itself when none did."""
-        while call in self._successors:
-            call = self._successors[call]
-        return call
 
     def _unanswered(self, call: int) -> list[_Pending]:
         return [pending for pending in self._pending.values() if pending.call == call and not pending.future.done()]
 
     async def _retry(self, unanswered: Sequence[_Pending], error: Exception) -> None:
         """Wait and enqueue again; fail the requests whose budget is spent."""
+        if not unanswered:
+            return
         now = time.monotonic()
         for pending in unanswered:
             pending.call = None
@@ -212,7 +202,9 @@ class PolicyClient:
             from ray.serve.exceptions import RayServeException
 
             try:
-                self._handle = serve.get_app_handle(self._spec.app_name).options(stream=True)
+                handle = serve.get_app_handle(self._spec.app_name)
+                # By gRPC from here to the replica, as RAY_SERVE_USE_GRPC_BY_DEFAULT does: half the cost of a message.
+                self._handle = handle.options(stream=True, _by_reference=False)
             except RayServeException as error:
                 raise ServingError(f"There is no Serve app {self._spec.app_name!r} in this cluster: {error}") from error
         return self._handle

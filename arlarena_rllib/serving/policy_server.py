@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -63,6 +64,8 @@ class PolicyServer:
         engine = create_engine(self._spec, entry)
         await engine.start()
         self._engine = engine
+        gc.collect()
+        gc.freeze()  # What was imported stays: the collector need not walk through it again and again.
         if self._store is not None:
             await self._pull()
             self._follower = asyncio.create_task(self._follow_store(self._store))
@@ -70,7 +73,7 @@ class PolicyServer:
     async def generate_stream(self, packed: PackedRequests, client: str, call: int) -> AsyncIterator[PackedResults]:
         """Answer requests; yields numbered results of all calls of ``client`` on this replica as they end.
 
-        A later call of the same client takes over: this one then yields that call's number and ends.
+        A later call of the same client takes over: this one ends then.
 
         Args:
             packed: The requests, each with a number that no other request of the client has.
@@ -87,8 +90,6 @@ class PolicyServer:
         try:
             while ended := await self._take(mailbox, call):
                 yield pack_results(ended)
-            if mailbox.holder != call:
-                yield pack_results([], successor=mailbox.holder)
         finally:
             if mailbox.holder == call:
                 mailbox.close()

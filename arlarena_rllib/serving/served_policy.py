@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 PUSH_TIMEOUT_S = 600.0
 PROBE_TIMEOUT_S = 600.0
 STATUS_TIMEOUT_S = 30.0
+REPLICA_ENVIRONMENT = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
+"""An engine does its work in a process or thread of its own, so Serve need not guard its event loop with another."""
 MAX_ONGOING_CALLS = 10_000
 """Calls per replica that Serve lets through: the engine does its own queueing."""
 
@@ -91,7 +93,11 @@ class ServedPolicy:
         )
         deployment = serve.deployment(PolicyServer).options(
             num_replicas=num_replicas,
-            ray_actor_options={"num_cpus": num_cpus_per_replica, "num_gpus": num_gpus_per_replica},
+            ray_actor_options={
+                "num_cpus": num_cpus_per_replica,
+                "num_gpus": num_gpus_per_replica,
+                "runtime_env": {"env_vars": REPLICA_ENVIRONMENT},
+            },
             max_ongoing_requests=MAX_ONGOING_CALLS,
             health_check_period_s=2.0,
             health_check_timeout_s=60.0,
@@ -130,7 +136,7 @@ class ServedPolicy:
         """Return the answers of every replica to the same requests, [replica][request]."""
         self._require_running()
         packed = self._broadcast("probe", pack_requests(enumerate(requests)), timeout_s=PROBE_TIMEOUT_S)
-        return [[result for _, result in unpack_results(answer)[0]] for answer in packed]
+        return [[result for _, result in unpack_results(answer)] for answer in packed]
 
     def status(self) -> list[dict[str, Any]]:
         """Return one dictionary per running replica, see ``PolicyServer.status``."""

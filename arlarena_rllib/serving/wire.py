@@ -9,7 +9,7 @@ from typing import Any
 from arlarena_rllib.serving.engines.base import GenerationRequest, GenerationResult
 
 PackedRequests = tuple[bytes, bytes, list[tuple[Any, ...]]]
-PackedResults = tuple[bytes, bytes, bytes, bytes, list[tuple[Any, ...]], int | None]
+PackedResults = tuple[bytes, bytes, bytes, bytes, list[tuple[Any, ...]]]
 
 
 def pack_requests(requests: Iterable[tuple[int, GenerationRequest]]) -> PackedRequests:
@@ -33,11 +33,8 @@ def unpack_requests(packed: PackedRequests) -> list[tuple[int, GenerationRequest
     return requests
 
 
-def pack_results(results: Iterable[tuple[int, GenerationResult]], *, successor: int | None = None) -> PackedResults:
-    """Return (number, result) pairs as (ids, log-probs, versions, lengths, remaining fields, successor).
-
-    ``successor`` is the call that answers the rest, if another one than this does.
-    """
+def pack_results(results: Iterable[tuple[int, GenerationResult]]) -> PackedResults:
+    """Return (number, result) pairs as (ids, log-probs, versions, lengths, number and remaining fields)."""
     ids, logprobs, versions, lengths = array("i"), array("d"), array("q"), array("i")
     rest = []
     for number, result in results:
@@ -46,11 +43,11 @@ def pack_results(results: Iterable[tuple[int, GenerationResult]], *, successor: 
         versions.extend(result.weight_versions)
         lengths.append(len(result.token_ids))
         rest.append((number, result.finish_reason, result.num_cached_tokens, result.error))
-    return ids.tobytes(), logprobs.tobytes(), versions.tobytes(), lengths.tobytes(), rest, successor
+    return ids.tobytes(), logprobs.tobytes(), versions.tobytes(), lengths.tobytes(), rest
 
 
-def unpack_results(packed: PackedResults) -> tuple[list[tuple[int, GenerationResult]], int | None]:
-    """Undo ``pack_results``: the (number, result) pairs and the successor."""
+def unpack_results(packed: PackedResults) -> list[tuple[int, GenerationResult]]:
+    """Undo ``pack_results``."""
     ids, logprobs = array("i", packed[0]).tolist(), array("d", packed[1]).tolist()
     versions, lengths = array("q", packed[2]).tolist(), array("i", packed[3])
     results, start = [], 0
@@ -60,4 +57,4 @@ def unpack_results(packed: PackedResults) -> tuple[list[tuple[int, GenerationRes
             (number, GenerationResult(ids[part], logprobs[part], finish_reason, versions[part], num_cached, error))
         )
         start += length
-    return results, packed[5]
+    return results

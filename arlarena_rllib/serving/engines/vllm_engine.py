@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,22 +167,30 @@ class VllmEngine(Engine):
         return self._llm
 
     def _sampling_params(self, request: GenerationRequest) -> SamplingParams:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        return SamplingParams(
+        return self._shared_params(
+            (*self._end_ids, *request.stop_token_ids),
+            max_tokens=request.max_tokens,
             temperature=request.temperature,
             top_p=request.top_p,
             top_k=request.top_k,
             seed=request.seed,
-            max_tokens=request.max_tokens,
-            stop_token_ids=[*self._end_ids, *request.stop_token_ids],
+        )
+
+    @staticmethod
+    @lru_cache(maxsize=64)  # All requests of a rollout have equal ones, and making them takes a tenth of a request.
+    def _shared_params(stop_token_ids: tuple[int, ...], **values: Any) -> SamplingParams:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            **values,
+            stop_token_ids=list(stop_token_ids),
             ignore_eos=True,  # The end ids are among the stop ids: one rule for every engine.
             logprobs=0,
             flat_logprobs=True,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
-            skip_clone=True,
+            skip_clone=True,  # vLLM's word for: may be shared between requests.
         )
 
     def _to_result(self, output: CompletionOutput, num_cached_tokens: int) -> GenerationResult:
