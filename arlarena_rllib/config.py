@@ -6,8 +6,9 @@ nearest valid key: as a keyword of a builder method, as an attribute, in a dict 
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
@@ -17,7 +18,14 @@ from ray.tune.result import TRIAL_INFO
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.objectives import NEEDS, SPEC_FIELDS, ObjectiveSpec
 from arlarena_rllib.presets import find_method, resolve_method
-from arlarena_rllib.settings import RLLIB_SETTINGS, SETTINGS, UNREAD_RLLIB_SETTINGS, Setting, method_setting
+from arlarena_rllib.settings import (
+    INSTEAD_OF_RLLIB_SETTINGS,
+    READ_RLLIB_SETTINGS,
+    RLLIB_SETTINGS,
+    SETTINGS,
+    Setting,
+    method_setting,
+)
 from arlarena_rllib.trajectory import APPEND
 
 if TYPE_CHECKING:
@@ -80,9 +88,16 @@ class ARLArenaConfig(AlgorithmConfig):
     # --- strict keys ---------------------------------------------------------------------------------------------
 
     def __setattr__(self, key: str, value: Any) -> None:
-        if self.__dict__.get("_is_strict") and not key.startswith("_") and not hasattr(self, key):
-            raise _unknown(key, "an attribute of ARLArenaConfig", self.known_keys())
+        if self.__dict__.get("_is_strict") and not key.startswith("_"):
+            if not hasattr(self, key):
+                raise _unknown(key, "an attribute of ARLArenaConfig", self.known_keys())
+            if key in SECTIONS and not isinstance(getattr(type(self), key), property):
+                raise ConfigError(f"{key!r} is a section: call config.{key}(key=value) instead of assigning {value!r}.")
         super().__setattr__(key, value)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Set one flat key, as :meth:`update_from_dict` does."""
+        self.update_from_dict({key: value})
 
     @classmethod
     def known_keys(cls) -> frozenset[str]:
@@ -97,6 +112,8 @@ class ARLArenaConfig(AlgorithmConfig):
         """Set flat keys, as Tune does; raise :class:`ConfigError` for a key that does not exist."""
         known = self.known_keys()
         for key in config_dict:
+            if not isinstance(key, str):
+                raise ConfigError(f"{key!r} (the config dict) is not a setting: keys are texts.")
             if key == TRIAL_INFO or key in known or key.startswith("_"):
                 continue
             raise _unknown(key, "the config dict", known)
@@ -114,7 +131,7 @@ class ARLArenaConfig(AlgorithmConfig):
         """
         for section, values in sections.items():
             if section not in SECTIONS:
-                home = _section_of(section)
+                home = section_of(section)
                 hint = f" It is a key of a section: write {home}.{section}." if home else ""
                 raise ConfigError(
                     f"{section!r} ({place}) is not a section.{hint or nearest(section, SECTIONS)} "
@@ -304,11 +321,11 @@ class ARLArenaConfig(AlgorithmConfig):
         for key, setting in {**SETTINGS, **RLLIB_SETTINGS}.items():
             _collect(problems, setting.validate, key, getattr(self, key))
         default = type(self)()
-        problems += [
-            f"{key}={getattr(self, key)!r} is set but never read here: {hint}."
-            for key, hint in UNREAD_RLLIB_SETTINGS.items()
-            if _stored(self, key) != _stored(default, key)
-        ]
+        settable = self.known_keys() | INSTEAD_OF_RLLIB_SETTINGS.keys()
+        for key in sorted(settable - ALL_SETTINGS.keys() - READ_RLLIB_SETTINGS):
+            if not key.startswith("_") and _stored(self, key) != _stored(default, key):
+                hint = INSTEAD_OF_RLLIB_SETTINGS.get(key, "leave it at RLlib's default")
+                problems.append(f"{key}={_stored(self, key)!r} is set but never read here: {hint}.")
         _collect(problems, self.objective_spec)
         if not problems:
             _collect(problems, self._check_combinations)
@@ -351,6 +368,24 @@ class ARLArenaConfig(AlgorithmConfig):
                     raise ConfigError(f"policy.{key}: {error}") from error
 
 
+def _strict_section(section: str) -> Callable[..., ARLArenaConfig]:
+    """Return RLlib's builder method of ``section`` with this project's check of its keywords."""
+    method = getattr(AlgorithmConfig, section)
+    names = [name for name in inspect.signature(method).parameters if name != "self"]
+
+    @functools.wraps(method)
+    def configure(self: ARLArenaConfig, *values: Any, **keys: Any) -> ARLArenaConfig:
+        if len(values) > len(names):
+            raise ConfigError(f"section {section!r} takes at most {len(names)} values, got {len(values)}.")
+        return self._configure(section, {**dict(zip(names, values, strict=False)), **keys})
+
+    return configure
+
+
+for _section in set(_RLLIB_SECTIONS) - vars(ARLArenaConfig).keys():
+    setattr(ARLArenaConfig, _section, _strict_section(_section))
+
+
 def check_environment(env: Any) -> None:
     """Raise :class:`ConfigError` when ``env`` is a name that neither Gymnasium nor Tune's registry knows."""
     import gymnasium
@@ -391,14 +426,15 @@ def _rllib_keys(section: str) -> frozenset[str]:
     )
 
 
-def _section_of(key: str) -> str | None:
+def section_of(key: str) -> str | None:
+    """Return the section that ``key`` belongs to, this project's or RLlib's; None for a key that nobody knows."""
     if key in ALL_SETTINGS:
         return ALL_SETTINGS[key].section
     return next((section for section in _RLLIB_SECTIONS if key in _rllib_keys(section)), None)
 
 
 def _misplaced(key: str, section: str, accepted: Iterable[str]) -> ConfigError:
-    home = _section_of(key)
+    home = section_of(key)
     if home is not None:
         return ConfigError(f"{section}.{key} does not exist: {key!r} belongs to {home!r}, write {home}.{key}.")
     own = [name for name, setting in ALL_SETTINGS.items() if setting.section == section]

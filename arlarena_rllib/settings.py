@@ -195,6 +195,7 @@ RLLIB_SETTINGS: dict[str, Setting] = {
     "evaluation_interval": Setting(
         "evaluation", None, _number(1, integer=True, optional=True), "iterations between evaluations; none = never"
     ),
+    "framework_str": Setting("framework", None, _choice("torch"), "deep-learning framework"),
     "seed": Setting("debugging", None, _COUNT0, "seed of tasks, sampling and shuffling"),
 }
 """RLlib's settings whose values RLlib itself does not check before a run."""
@@ -207,7 +208,30 @@ def method_setting() -> Setting:
     return Setting("training", None, _METHOD_VALUE, METHOD_SETTING_DOC)
 
 
-UNREAD_RLLIB_SETTINGS: dict[str, str] = {
+READ_RLLIB_SETTINGS = frozenset(
+    {
+        *RLLIB_SETTINGS,
+        *("env", "env_config", "algo_class", "framework_str", "env_runner_cls"),
+        *("num_gpus_per_env_runner", "custom_resources_per_env_runner", "max_requests_in_flight_per_env_runner"),
+        *("num_cpus_per_learner", "custom_resources_per_learner", "max_requests_in_flight_per_learner"),
+        *("local_gpu_idx", "torch_ddp_kwargs", "learner_config_dict", "num_gpus"),
+        *("restart_failed_env_runners", "max_num_env_runner_restarts", "delay_between_env_runner_restarts_s"),
+        *("num_consecutive_env_runner_failures_tolerance", "ignore_env_runner_failures"),
+        *("env_runner_health_probe_timeout_s", "env_runner_restore_timeout_s"),
+        "validate_env_runners_after_construction",
+        *("callbacks_class", "callbacks_on_algorithm_init", "callbacks_on_checkpoint_loaded"),
+        *("callbacks_on_env_runners_recreated", "callbacks_on_train_result"),
+        *("log_level", "log_sys_usage"),
+        *("min_time_s_per_iteration", "min_sample_timesteps_per_iteration", "min_train_timesteps_per_iteration"),
+        *("custom_resources_for_main_process", "placement_strategy", "in_evaluation"),
+        *("extra_python_environs_for_driver", "extra_python_environs_for_worker"),
+        *("policies", "policy_states_are_swappable", "simple_optimizer"),  # RLlib fills them in itself
+        *("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2"),
+    }
+)
+"""RLlib's settings that this algorithm, or RLlib's part of it, does read; setting any other one is an error."""
+
+INSTEAD_OF_RLLIB_SETTINGS: dict[str, str] = {
     "train_batch_size": "the batch is groups_per_iteration x group_size episodes",
     "train_batch_size_per_learner": "the batch is groups_per_iteration x group_size episodes",
     "minibatch_size": "set training.num_minibatches and training.micro_batch_tokens",
@@ -232,4 +256,4 @@ UNREAD_RLLIB_SETTINGS: dict[str, str] = {
     "observation_filter": "there are no array observations",
     "torch_compile_learner": "the learner runs eagerly",
 }
-"""RLlib settings that this algorithm never reads, with what to set instead; setting one is an error."""
+"""What to set instead of RLlib settings that are never read here; those without a word of their own get none."""

@@ -45,6 +45,12 @@ def resolve_tracking_uri(tracking_uri: str | None, storage_dir: str | Path) -> s
     return f"{_SQLITE}{Path(uri.removeprefix(_SQLITE)).resolve()}" if uri.startswith(_SQLITE) else uri
 
 
+def check_store(tracking_uri: str, experiment_name: str) -> None:
+    """Raise :class:`TrackingError` when a server or database cannot be reached; a file is made when it is needed."""
+    if not tracking_uri.startswith(_SQLITE):
+        RunStore(tracking_uri, experiment_name)
+
+
 def public_uri(uri: str) -> str:
     """Return ``uri`` without user name and password."""
     parts = urlsplit(uri)

@@ -28,12 +28,12 @@ def quickstart(config: str, overrides: Sequence[str], *, with_control: bool = Tr
     from tune_experiments.plots import learning_curve
     from tune_experiments.progress import ProgressDisplay
     from tune_experiments.run_config import load_run_config, shipped_config
-    from tune_experiments.train import report_panels, train
+    from tune_experiments.train import opened, report_panels, train_in
 
     began = time.perf_counter()
     run = load_run_config(shipped_config(config), overrides)
-    with ProgressDisplay(run.run.iterations) as progress:
-        outcome = train(run, progress=progress, report=False)
+    with ProgressDisplay(run.run.iterations) as progress, opened(run, progress=progress) as folder:
+        outcome = train_in(folder, run, progress=progress, report=False)
         if outcome.interrupted:
             return None
         models = {"before": outcome.start.path, "after": outcome.final}

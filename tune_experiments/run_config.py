@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from arlarena_rllib.config import ALL_SETTINGS, SECTIONS, ARLArenaConfig
+from arlarena_rllib.config import ALL_SETTINGS, SECTIONS, ARLArenaConfig, section_of
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.warmstart.cloning import CloningConfig
 
@@ -74,6 +74,21 @@ class RunConfig:
     warm_start: WarmStartSettings
     sections: dict[str, dict[str, Any]]
     place: str
+    places: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Where each key was given: file and line, or the override."""
+
+    def checked(self) -> ARLArenaConfig:
+        """Return the algorithm's configuration without a model, its settings checked.
+
+        Raises:
+            ConfigError: with one line per problem, each with the places of the keys that it names.
+        """
+        config = self.algorithm("")
+        try:
+            config.check_settings()
+        except ConfigError as error:
+            raise ConfigError(_with_places(str(error), self.places)) from None
+        return config
 
     def algorithm(self, model_path: str | Path) -> ARLArenaConfig:
         """Return the algorithm's configuration with the policy at ``model_path``."""
@@ -196,7 +211,8 @@ def _build(sections: dict[str, dict[str, Any]], places: dict[tuple[str, str], st
         if section not in known:
             home = _home_of(section)
             hint = f" Write {home}.{section}." if home else nearest(section, known)
-            raise ConfigError(f"{section!r} ({file}) is not a section.{hint} Allowed: {', '.join(sorted(known))}.")
+            place = next((place for (name, _), place in places.items() if name == section), file)
+            raise ConfigError(f"{section!r} ({place}) is not a section.{hint} Allowed: {', '.join(sorted(known))}.")
         for key, value in values.items():
             place = places.get((section, key), file)
             ARLArenaConfig().apply_sections({section: {key: value}}, place=place)
@@ -205,7 +221,18 @@ def _build(sections: dict[str, dict[str, Any]], places: dict[tuple[str, str], st
                     ALL_SETTINGS[key].validate(key, value)
                 except ConfigError as error:
                     raise ConfigError(f"{error} (in {place})") from None
-    return RunConfig(own["run"], own["model"], own["warm_start"], sections, file)
+    given = {key: place for key, place in places.items() if key[0] in sections}
+    return RunConfig(own["run"], own["model"], own["warm_start"], sections, file, given)
+
+
+def _with_places(problems: str, places: Mapping[tuple[str, str], str]) -> str:
+    """Return the lines of ``problems`` with the places of the keys that each of them names as ``key=value``."""
+
+    def placed(line: str) -> str:
+        found = [place for (_, key), place in places.items() if re.search(rf"\b{re.escape(key)}=", line)]
+        return f"{line} (in {'; '.join(found)})" if found else line
+
+    return "\n".join(map(placed, problems.splitlines()))
 
 
 def _dataclass_section(
@@ -214,7 +241,9 @@ def _dataclass_section(
     fields = {f.name: f for f in dataclasses.fields(cls)}
     cloning = {f.name: f for f in dataclasses.fields(CloningConfig)} if cls is WarmStartSettings else {}
     allowed = {**fields, **cloning}
-    allowed.pop("cloning", None)
+    allowed.pop("cloning", None)  # its fields stand in the section itself
+    if cls is WarmStartSettings:
+        del allowed["seed"]  # the run's seed decides
     for key, value in values.items():
         place = places.get((name, key), file)
         if key not in allowed:
@@ -232,9 +261,14 @@ def _dataclass_section(
             raise ConfigError(f"{name}.{key}={value!r} ({place}) must be below 1")
     own = {k: v for k, v in values.items() if k in fields}
     if cls is WarmStartSettings:
-        own["cloning"] = CloningConfig(**{k: v for k, v in values.items() if k in cloning})
+        of_section = {key: place for key, place in places.items() if key[0] == name}
+        try:
+            own["cloning"] = CloningConfig(**{k: v for k, v in values.items() if k in cloning})
+        except ConfigError as error:
+            raise ConfigError(_with_places(str(error), of_section)) from None
         if own.get("source", "gold") not in ("gold", "clumsy", "rft", "none"):
-            raise ConfigError(f"warm_start.source={own['source']!r} must be one of gold, clumsy, rft, none")
+            problem = f"warm_start.source={own['source']!r} must be one of gold, clumsy, rft, none"
+            raise ConfigError(_with_places(problem, of_section))
     return cls(**own)
 
 
@@ -251,7 +285,7 @@ def _home_of(key: str) -> str | None:
     for name, cls in _OWN_SECTIONS.items():
         if key in {f.name for f in dataclasses.fields(cls)}:
             return name
-    return ALL_SETTINGS[key].section if key in ALL_SETTINGS else None
+    return section_of(key)
 
 
 def _mapping(values: Any, name: Any, file: str) -> Mapping[str, Any]:

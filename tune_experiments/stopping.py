@@ -30,41 +30,44 @@ class StopAfter(Stopper):
 
 
 class StopRequest:
-    """Set by the first Ctrl-C or SIGTERM; the stopper reads it through a file."""
+    """Set by the first Ctrl-C or SIGTERM during training; the stopper reads it through a file."""
 
     def __init__(self) -> None:
         self.requested = False
         self._file: Path | None = None
 
-    def limit_file(self, folder: Path, iterations: int) -> Path:
-        """Return the file that tells the stopper when to end."""
+    @contextmanager
+    def after_iteration(self, folder: Path, iterations: int) -> Iterator[Path]:
+        """Inside the block a signal ends training after its iteration; yields the file that tells the stopper when."""
         self._file = folder / "stop_after"
-        self._file.write_text("0" if self.requested else str(iterations))
-        return self._file
+        self._file.write_text(str(iterations))
+        try:
+            yield self._file
+        finally:
+            self._file = None
 
-    def request(self) -> None:
-        """Ask for the end after this iteration."""
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal.
+
+        Raises:
+            KeyboardInterrupt: nothing is being trained, or it is the second signal.
+        """
+        if self._file is None or self.requested:
+            raise KeyboardInterrupt
+        print("\nstopping after this iteration, with a checkpoint (again to stop at once)", flush=True)
         self.requested = True
-        if self._file is not None:
-            self._file.write_text("0")
+        self._file.write_text("0")
 
 
 @contextmanager
 def graceful_stop() -> Iterator[StopRequest]:
-    """First Ctrl-C or SIGTERM: end after this iteration with a checkpoint; second: end at once."""
+    """Let Ctrl-C and SIGTERM end a run in good order: in training after the iteration, elsewhere at once."""
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stop.requested:
-            raise KeyboardInterrupt
-        print("\nstopping after this iteration, with a checkpoint (again to stop at once)", flush=True)
-        stop.request()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop.handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from arlarena_rllib.models.load import check_model_dir, load_causal_lm
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from tune_experiments.cpu_meter import CpuMeter
+from tune_experiments.mlflow_store import check_store, resolve_tracking_uri
 from tune_experiments.plots import learning_curve, read_results, run_collapse_page
 from tune_experiments.prepare import Start, base_model, warm_start
 from tune_experiments.progress import ProgressDisplay
@@ -77,16 +80,39 @@ def train(
         CheckpointError: ``resume`` without a run to resume.
         ArenaError: the trial failed; the message is the trial's own.
     """
-    folder = (Path(run.run.storage_path) / run.run.name).resolve()
     if progress is None:
         with ProgressDisplay(run.run.iterations) as display:
             return train(run, resume=resume, progress=display, report=report)
-    _check_early(run)
+    with opened(run, resume=resume, progress=progress) as folder:
+        return train_in(folder, run, resume=resume, progress=progress, report=report)
+
+
+@contextmanager
+def opened(run: RunConfig, *, resume: bool = False, progress: ProgressDisplay) -> Iterator[Path]:
+    """Check the run and hold its folder; raises what :func:`train` raises before anything starts."""
+    check_early(run)
+    folder = (Path(run.run.storage_path) / run.run.name).resolve()
     with claimed(folder, resume=resume, progress=progress):
-        return _train(run, folder, resume=resume, progress=progress, report=report)
+        yield folder
 
 
-def _train(run: RunConfig, folder: Path, *, resume: bool, progress: ProgressDisplay, report: bool) -> TrainOutcome:
+def train_in(
+    folder: Path, run: RunConfig, *, resume: bool = False, progress: ProgressDisplay, report: bool = True
+) -> TrainOutcome:
+    """Do what :func:`train` does in a folder that is held already."""
+    with graceful_stop() as stop:
+        outcome = _train(folder, run, stop, resume=resume, progress=progress)
+        if report and run.run.report_num_tasks and not outcome.interrupted:
+            try:
+                _report(run, outcome, progress)
+            except KeyboardInterrupt:
+                progress.message("stopped in the report; the training and its results are kept")
+                outcome = replace(outcome, interrupted=True)
+        _draw(outcome, run.algorithm(outcome.start.path))
+    return outcome
+
+
+def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, progress: ProgressDisplay) -> TrainOutcome:
     progress.phase("build model")
     base = resumable_base(run, folder) if resume else base_model(run, folder)
     start = _start(run, base, folder, resume, progress)
@@ -115,13 +141,13 @@ def _train(run: RunConfig, folder: Path, *, resume: bool, progress: ProgressDisp
         tracker.flush()
     meter = CpuMeter()
     progress.phase("start engine and training")
-    with graceful_stop() as stop:
-        grid = _tuner(run, config, folder, [tracker, progress, meter], stop, resume).fit()
-    outcome = _outcome(run, folder, start, grid[0], tracker, meter, stop.requested, panel_hash)
-    if report and run.run.report_num_tasks and not outcome.interrupted:
-        _report(run, outcome, progress)
-    _draw(outcome, config)
-    return outcome
+    try:
+        with stop.after_iteration(folder, run.run.iterations) as limit:
+            grid = _tuner(run, config, folder, [tracker, progress, meter], limit, resume).fit()
+    except KeyboardInterrupt:
+        tracker.finish("KILLED")
+        raise
+    return _outcome(run, folder, start, grid[0], tracker, meter, stop.requested, panel_hash)
 
 
 def _draw(outcome: TrainOutcome, config: ARLArenaConfig) -> None:
@@ -138,13 +164,12 @@ def _draw(outcome: TrainOutcome, config: ARLArenaConfig) -> None:
 
 
 def _tuner(
-    run: RunConfig, config: Any, folder: Path, callbacks: list[Callback], stop: StopRequest, resume: bool
+    run: RunConfig, config: Any, folder: Path, callbacks: list[Callback], limit: Path, resume: bool
 ) -> tune.Tuner:
     # A killed run continues from the newest checkpoint that Tune's own notes name, so they are kept up to date; what
     # a failed trial said is told once, by `_outcome`.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
     os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")
-    limit = stop.limit_file(folder, run.run.iterations)
     if resume and can_restore(folder / TRIALS):
         return restored_tuner(folder / TRIALS, ARLArena, callbacks, run.run.iterations)
     return tune.Tuner(
@@ -236,15 +261,15 @@ def report_panels(run: RunConfig, models: dict[str, Path], progress: ProgressDis
 # --- before the start ---------------------------------------------------------------------------------------------
 
 
-def _check_early(run: RunConfig) -> None:
+def check_early(run: RunConfig) -> None:
     """Refuse what can be refused before minutes of work and before a folder is touched."""
     check_name(run.run.name)
-    config = run.algorithm("")
-    config.check_settings()
+    config = run.checked()
     bare_text_env(config.env, config.env_config).tasks()
     for path in (run.model.path, config.reference_path):
         if path is not None:
             check_model_dir(path)
+    check_store(resolve_tracking_uri(None, run.run.storage_path), run.run.experiment)
 
 
 def _start(run: RunConfig, base: Path, folder: Path, resume: bool, progress: ProgressDisplay) -> Start:

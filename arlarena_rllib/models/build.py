@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arlarena_rllib.errors import ModelError
+from arlarena_rllib.errors import ModelError, nearest
 from arlarena_rllib.models.load import quiet_transformers
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def build_policy(
         seed: Seed of the initial weights; the global generator is left as it was.
 
     Raises:
-        ModelError: the configuration has no or an unknown ``model_type``.
+        ModelError: the configuration has an unknown ``model_type`` or field, or values that make no model.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -122,12 +122,20 @@ def build_policy(
     fields.setdefault("bos_token_id", None)
     model_type = fields.pop("model_type")
     try:
-        config = AutoConfig.for_model(model_type, **fields)
+        known = AutoConfig.for_model(model_type).to_dict()
     except ValueError as error:
         raise ModelError(f"model.config.model_type={model_type!r} is not a model type of transformers.") from error
+    unknown = next((key for key in fields if key not in known), None)
+    if unknown is not None:
+        raise ModelError(f"model.config.{unknown} is not a field of {model_type!r}.{nearest(unknown, known)}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        try:
+            config = AutoConfig.for_model(model_type, **fields)
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        except Exception as error:  # transformers and torch raise all sorts of them for values that do not fit
+            reason = " ".join(str(error).split())
+            raise ModelError(f"model.config={dict(model_config or {})!r} makes no model: {reason}") from error
     out = Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
     model.generation_config.eos_token_id = tokenizer.eos_token_id

@@ -8,7 +8,7 @@ import pytest
 
 from arlarena_rllib import ARLArenaConfig
 from arlarena_rllib.errors import ConfigError
-from arlarena_rllib.settings import SETTINGS, UNREAD_RLLIB_SETTINGS
+from arlarena_rllib.settings import INSTEAD_OF_RLLIB_SETTINGS, SETTINGS
 
 ENV = "arlarena/Sokoban-6x6-1-v0"
 
@@ -48,13 +48,57 @@ def test_parameter_that_the_method_never_reads_is_refused() -> None:
         config.check_settings()
 
 
-@pytest.mark.parametrize("key", sorted(UNREAD_RLLIB_SETTINGS))
+@pytest.mark.parametrize("key", sorted(INSTEAD_OF_RLLIB_SETTINGS))
 def test_unread_rllib_settings_exist_and_are_refused_when_set(key: str) -> None:
     config = ARLArenaConfig().environment(ENV)
     assert hasattr(config, key)
     setattr(config, key, 4321)
     with pytest.raises(ConfigError, match=f"{key}=4321 is set but never read"):
         config.check_settings()
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("environment", "clip_rewards", True),
+        ("environment", "render_env", True),
+        ("env_runners", "episode_lookback_horizon", 3),
+        ("env_runners", "exploration_config", {"type": "StochasticSampling"}),
+        ("reporting", "metrics_num_episodes_for_smoothing", 7),
+        ("debugging", "fake_sampler", True),
+        ("reporting", "log_gradients", True),
+    ],
+)
+def test_rllib_setting_that_nothing_reads_here_is_refused(section: str, key: str, value: object) -> None:
+    config = ARLArenaConfig().environment(ENV).apply_sections({section: {key: value}})
+    with pytest.raises(ConfigError, match=f"{key}=.* is set but never read here"):
+        config.check_settings()
+
+
+def test_framework_other_than_torch_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"framework_str='tf2' is not allowed: must be one of 'torch'"):
+        ARLArenaConfig().environment(ENV).framework("tf2").check_settings()
+
+
+def test_sections_of_rllib_alone_are_strict_too_and_take_positional_values() -> None:
+    with pytest.raises(ConfigError, match=r"'num_gpu' \(section 'resources'\) is not a setting\. Nearest: 'num_gpus'"):
+        ARLArenaConfig().resources(num_gpu=1)
+    assert ARLArenaConfig().framework("torch").debugging(seed=3).seed == 3
+
+
+def test_item_assignment_is_as_strict_as_the_dict() -> None:
+    config = ARLArenaConfig()
+    config["clip_low"] = 0.1
+    assert config.clip_low == 0.1
+    with pytest.raises(ConfigError, match=r"'clip_lo' \(the config dict\).*Nearest: 'clip_low'"):
+        config["clip_lo"] = 0.1
+    with pytest.raises(ConfigError, match="keys are texts"):
+        config.update_from_dict({1: 1})
+
+
+def test_section_cannot_be_overwritten_by_a_value() -> None:
+    with pytest.raises(ConfigError, match=r"'training' is a section: call config\.training"):
+        ARLArenaConfig().training = 3
 
 
 def test_all_problems_are_reported_at_once() -> None:

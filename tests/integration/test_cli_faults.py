@@ -69,9 +69,17 @@ class Command:
     def wait_for_iteration(self, number: int) -> None:
         """Return as soon as the output tells of iteration ``number``."""
         while number not in self.iterations:
-            line = self._process.stdout.readline()
-            assert line, f"ended before iteration {number}:\n{self.text}"
-            self.lines.append(line)
+            self._read(f"iteration {number}")
+
+    def wait_for(self, text: str) -> None:
+        """Return as soon as ``text`` is in the output."""
+        while text not in self.text:
+            self._read(text)
+
+    def _read(self, expected: str) -> None:
+        line = self._process.stdout.readline()
+        assert line, f"ended before {expected!r}:\n{self.text}"
+        self.lines.append(line)
 
     def signal(self, number: int, *, group: bool) -> None:
         """Send a signal to the driver, or to its whole process group as a terminal does."""
@@ -128,6 +136,24 @@ def test_wrong_setting_ends_at_once_with_one_line_and_leaves_nothing(
 
 
 # --- stopped, killed, resumed -------------------------------------------------------------------------------------
+
+
+def test_terminated_while_cloning_ends_at_once_and_says_so(tmp_path: Path) -> None:
+    with command(tmp_path, *CHAIN, "warm_start.steps=100000") as running:
+        running.wait_for("cloning 1")
+        running.signal(signal.SIGTERM, group=False)
+        assert running.end() == 130
+    assert running.lines[-1] == "stopped\n"
+
+
+def test_terminated_in_the_report_keeps_the_training_and_its_pictures(tmp_path: Path) -> None:
+    with command(tmp_path, *CHAIN, "run.iterations=1", "run.report_num_tasks=256") as running:
+        running.wait_for("phase: report on 256 test tasks")
+        running.signal(signal.SIGTERM, group=False)
+        assert running.end() == 130
+    assert "stopped in the report; the training and its results are kept" in running.text
+    assert (tmp_path / "chain" / "learning_curve.png").is_file()
+    assert (tmp_path / "chain" / "final" / "model.safetensors").is_file()
 
 
 @pytest.fixture(scope="module")

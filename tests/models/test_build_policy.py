@@ -62,6 +62,12 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         train_tokenizer(TEXTS, vocab_size=100)
     with pytest.raises(ModelError, match="model_type='quen3'"):
         build_policy(tmp_path / "m", TEXTS, model_config={"model_type": "quen3"})
+    with pytest.raises(
+        ModelError, match=r"model\.config\.hiden_size is not a field of 'qwen3'\. Nearest: 'hidden_size'"
+    ):
+        build_policy(tmp_path / "m", TEXTS, model_config={"hiden_size": 64})
+    with pytest.raises(ModelError, match=r"model\.config=\{'hidden_size': -8\} makes no model"):
+        build_policy(tmp_path / "m", TEXTS, model_config={"hidden_size": -8})
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"has no config\.json"):
         load_causal_lm(tmp_path / "empty")

@@ -175,6 +175,26 @@ def test_replica_killed_requests_are_sent_again_to_one_with_the_newest_weights(
     assert after["pid"] != before["pid"] and after["version"] == 21
 
 
+def test_replica_killed_with_calls_taken_over_loses_none_of_their_requests(served: ServedPolicy) -> None:
+    (before,) = served.status()
+    client = connect(served.client_spec)
+
+    async def run() -> list:
+        tasks = []
+        for request in make_requests(8, max_tokens=150):
+            tasks.append(asyncio.create_task(client.generate(request)))
+            await asyncio.sleep(0.02)
+        os.kill(before["pid"], signal.SIGKILL)
+        return await asyncio.gather(*tasks)
+
+    results = asyncio.run(run())
+    counts = client.stats()
+    assert {result.finish_reason for result in results} == {"length"}
+    assert counts["retries"] == 8 and counts["handle_calls"] >= 8, "every request was under way in a call of its own"
+    (after,) = served.status()
+    assert after["num_running"] == 0
+
+
 def test_two_replicas_share_the_requests_and_get_the_same_weights(
     digest_spec: EngineSpec, ray_cluster: None, model: PreTrainedModel
 ) -> None:

@@ -34,13 +34,15 @@ def test_numbers_in_exponent_form_are_numbers(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("training: {lrr: 1}", r"'lrr' \(section 'training'\) is not a setting\. Nearest: 'lr'\..*run\.yaml, line 1"),
-        ("trainning: {lr: 1}", r"'trainning' \(run\.yaml\) is not a section\. Nearest: 'training'"),
+        ("trainning: {lr: 1}", r"'trainning' \(run\.yaml, line 1\) is not a section\. Nearest: 'training'"),
         ("lr: 1", r"'lr' \(run\.yaml\) must be a section"),
         ("group_size: 4", r"Write it in its section: env_runners\.group_size"),
         ("run:\n  iteration: 3", r"run\.iteration \(run\.yaml, line 2\) is not a setting\. Nearest: 'iterations'"),
         ("run: {iterations: many}", r"run\.iterations='many' \(run\.yaml, line 1\) must be int"),
         ("run: {lr: 3}", r"run\.lr .* is not a setting"),
-        ("warm_start: {source: gould}", r"warm_start\.source='gould' must be one of gold, clumsy, rft, none"),
+        ("warm_start: {source: gould}", r"warm_start\.source='gould' must be one of gold, .* \(in run\.yaml, line 1\)"),
+        ("warm_start:\n  lr: 0", r"lr=0 a number > 0 \(in run\.yaml, line 2\)"),
+        ("warm_start: {seed: 2}", r"warm_start\.seed .* write debugging\.seed"),
         ("run: {name: a}\nrun: {name: b}", r"'run' is given twice \(.*line 2\)"),
         ("run: {name: a", r"run\.yaml is not valid YAML"),
         ("- a", r"run\.yaml must be a mapping of sections"),
@@ -68,6 +70,7 @@ def test_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: str
         ("lr=1", r"'lr=1' is not of the form section\.key=value"),
         ("group_size=1", r"Write env_runners\.group_size=1"),
         ("training.lr", r"not of the form section\.key=value"),
+        ("trainin.lr=1", r"'trainin' \(override 'trainin\.lr=1'\) is not a section\. Nearest: 'training'"),
     ],
 )
 def test_mistake_in_an_override_is_named(override: str, message: str) -> None:
@@ -78,3 +81,13 @@ def test_mistake_in_an_override_is_named(override: str, message: str) -> None:
 def test_missing_file_lists_the_shipped_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is not a file\. Shipped: .*quickstart"):
         load_run_config(tmp_path / "nothing.yaml")
+
+
+def test_combination_that_cannot_work_is_named_with_the_places_of_its_keys(tmp_path: Path) -> None:
+    text = "environment: {env: arlarena/Guess-v0}\ntraining:\n  method: sampo\nenv_runners: {group_size: 1}"
+    run = load_run_config(_write(tmp_path, text), ["training.advantage=gae_token"])
+    with pytest.raises(ConfigError, match=r"line 3; override 'training\.advantage=gae_token'\)"):
+        run.checked()
+    run = load_run_config(_write(tmp_path, text))
+    with pytest.raises(ConfigError, match=r"group_size=1: .* \(in run\.yaml, line 4\)"):
+        run.checked()
