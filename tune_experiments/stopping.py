@@ -13,6 +13,8 @@ from typing import Any
 
 from ray.tune import Stopper
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class StopAfter(Stopper):
     """Ends the trial after the number of iterations in ``file``; Tune restores a stopper as it was, but not the file."""
@@ -35,6 +37,12 @@ class StopRequest:
     def __init__(self) -> None:
         self.requested = False
         self._file: Path | None = None
+
+    def listen(self) -> None:
+        """Take the signals; to be called again after Ray has started, which takes SIGTERM for itself."""
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                signal.signal(number, self.handle)
 
     @contextmanager
     def after_iteration(self, folder: Path, iterations: int) -> Iterator[Path]:
@@ -67,7 +75,8 @@ def graceful_stop() -> Iterator[StopRequest]:
         yield stop
         return
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
-    before = {number: signal.signal(number, stop.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    stop.listen()
     try:
         yield stop
     finally:

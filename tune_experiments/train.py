@@ -124,6 +124,7 @@ def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, pro
     panel_hash = bare_text_env(config.env, config.env_config).tasks().panel_hash
     progress.message(f"panel {panel_hash} | run folder {folder}")
     start_cluster(run.run.num_cpus)
+    stop.listen()
     _check_resources(config)
     (folder / RESOLVED_CONFIG).write_text(yaml.safe_dump(resolved, sort_keys=False))
     tracker = MLflowTracker(
