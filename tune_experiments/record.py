@@ -119,8 +119,8 @@ def table(summaries: Sequence[dict[str, Any]], machine: str) -> str:
         f"Written by `make record` on {machine}; engine {first['engine']}, panel `{first['panel_hash']}`, "
         f"{first['before']['n']} held-out test boards x {first['before']['draws']} draws, commit "
         f"`{(first['commit'] or 'unknown')[:12]}`.",
-        "Success: sampled at temperature 1 (greedy in brackets). Differences are paired by board; +- is one standard "
-        f"error. More cloning: the CPU time that {first['method']} trained for with the same seed, spent on the same "
+        "Success: sampled at temperature 1 (greedy in brackets). Differences are paired by board, with their standard "
+        f"error in brackets. More cloning: the CPU time that {first['method']} trained for with the same seed, spent on the same "
         "demonstrations. The start of a seed is one for all methods; each run samples its success anew.",
         "",
         "| method | seed | after cloning | after RL | more cloning | RL - cloning | RL - more cloning | episodes "
@@ -185,7 +185,7 @@ def _pair(panel: dict[str, Any]) -> str:
 
 
 def _gain(found: dict[str, float]) -> str:
-    return f"{found['difference']:+.3f} +- {found['standard_error']:.3f}"
+    return f"{found['difference']:+.3f} ({found['standard_error']:.3f})"
 
 
 def machine_class() -> str:

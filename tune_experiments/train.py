@@ -141,7 +141,7 @@ def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, pro
             tracker.log_phase("cloning", {"loss": loss}, step)
         tracker.flush()
     meter = CpuMeter()
-    progress.phase("start engine and training")
+    progress.phase("start the trial")
     try:
         with stop.after_iteration(folder, run.run.iterations) as limit:
             grid = _tuner(run, config, folder, [tracker, progress, meter], limit, resume).fit()
