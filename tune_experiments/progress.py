@@ -135,7 +135,7 @@ class ProgressDisplay(Callback):
         now = self._clock()
         before, self._phase = self._phase, _Phase(name, total, began=now, printed_at=now)
         steps = f" ({total} steps)" if total else ""
-        after = f" | {before.name} took {_duration(now - before.began)}" if now - before.began >= 1 else ""
+        after = f" | {before.name} took {_duration(now - before.began)}" if before.name != "start" and now - before.began >= 1 else ""
         self._line(f"phase: {name}{steps}{after}")
 
     def advance(self, step: int, **values: Any) -> None:
