@@ -135,7 +135,8 @@ class ProgressDisplay(Callback):
         now = self._clock()
         before, self._phase = self._phase, _Phase(name, total, began=now, printed_at=now)
         steps = f" ({total} steps)" if total else ""
-        after = f" | {before.name} took {_duration(now - before.began)}" if before.name != "start" and now - before.began >= 1 else ""
+        has_news = before.name != "start" and now - before.began >= 1
+        after = f" | {before.name} took {_duration(now - before.began)}" if has_news else ""
         self._line(f"phase: {name}{steps}{after}")
 
     def advance(self, step: int, **values: Any) -> None:
