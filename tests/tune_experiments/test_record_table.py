@@ -39,7 +39,7 @@ def test_table_has_a_row_per_run_and_counts_the_seeds_that_hold(tmp_path: Path) 
     runs = [_summary("sampo", 0, 0.7, 8.0), _summary("sampo", 1, 0.45, -2.0), _summary("grpo", 0, 0.6, 4.0)]
     write_results(runs, tmp_path, [])
     text = (tmp_path / "quickstart.md").read_text()
-    assert "| sampo | 0 | 0.500 (0.600) | 0.700 (0.800) | 0.520 (0.620) | +0.200 +- 0.025 |" in text
+    assert "| sampo | 0 | 0.500 (0.600) | 0.700 (0.800) | 0.520 (0.620) | +0.200 (0.025) |" in text
     assert "| sampo | 1 | 0.500 (0.600) | 0.450 (0.550) |" in text
     assert "| sampo | 2 | +0.075 | 1 of 2 | +0.055 | 1 of 2 |" in text
     assert "| grpo | 1 | +0.100 | 1 of 1 | +0.080 | 1 of 1 |" in text
