@@ -38,6 +38,7 @@ def own_cluster(num_cpus: int) -> Iterator[None]:
     from tune_experiments.train import start_cluster
 
     refuse_foreign_cluster()
+    os.environ.setdefault("RAY_worker_niceness", "0")  # the limit runs in a process of normal priority, too
     try:
         start_cluster(num_cpus)
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
