@@ -8,6 +8,7 @@ ITERATION = "training_iteration"
 SUCCESS = "env_runners/success_rate"
 FORMAT_VALID = "env_runners/format_valid_frac"
 ACTION_VALID = "env_runners/action_valid_frac"
+EVALUATION_BEFORE_SAMPLED = "evaluation_before/env_runners/sampled"
 EVALUATION_SAMPLED = "evaluation/env_runners/sampled"
 EVALUATION_GREEDY = "evaluation/env_runners/greedy"
 

@@ -56,10 +56,11 @@ PANELS = (
         "success",
         (
             Line(names.SUCCESS, "training", GREY),
+            Line(names.EVALUATION_BEFORE_SAMPLED, "panel, sampled, before training", BLUE, "D"),
             Line(names.EVALUATION_SAMPLED, "panel, sampled", BLUE, "o"),
             Line(names.EVALUATION_GREEDY, "panel, greedy", ORANGE, "s"),
         ),
-        ("success",),
+        ("success", "evaluation"),
         is_share=True,
     ),
     Panel("off-policy KL (k3)", (Line(names.OFF_POLICY_KL, "", PURPLE),), ("off_policy_kl",), may_log=True),

@@ -12,6 +12,7 @@ import pytest
 from arlarena_rllib.diagnostics import AlarmReport, AlarmThresholds, CollapseAlarm, replay_alarm
 
 SUCCESS, FORMAT = "env_runners/success_rate", "env_runners/format_valid_frac"
+BEFORE, EVALUATION = "evaluation_before/env_runners/sampled", "evaluation/env_runners/sampled"
 KL, REF_KL, GRAD, NONFINITE = (
     f"learners/default_policy/{name}" for name in ("approx_kl_k3", "ref_kl", "grad_norm", "nonfinite_steps")
 )
@@ -60,6 +61,7 @@ def test_healthy_run_raises_no_alarm() -> None:
         (REF_KL, [0.13, 3.0], "ref_kl", 32),
         (FORMAT, [0.9, 0.8], "format", 32),
         (SUCCESS, [0.0] * 5, "success", 33),
+        (EVALUATION, [0.6, 0.5, 0.39], "evaluation", 33),
         (NONFINITE, [0.0, 1.0], "nonfinite_steps", 32),
     ],
 )
@@ -77,6 +79,7 @@ def test_one_signal_that_goes_wrong_fires_alone(metric: str, values: list[float]
         (REF_KL, [0.3, 0.5]),
         (FORMAT, [0.895]),
         (SUCCESS, [0.05]),
+        (EVALUATION, [0.6, 0.41]),
         (GRAD, [math.nan, math.inf, math.nan]),
     ],
 )
@@ -116,6 +119,22 @@ def test_success_limit_is_the_best_mean_of_five_minus_the_drop() -> None:
     assert first is not None and first.iteration == 12
     assert (first.value, first.limit) == pytest.approx((0.3, 0.4))
     assert str(first).endswith("0.3 is below the limit 0.4")
+
+
+def test_collapse_in_the_first_iterations_is_seen_against_the_evaluation_before_training() -> None:
+    """No rule on training metrics has a better past to compare with."""
+    collapsed = [{SUCCESS: 0.03, FORMAT: 0.95, REF_KL: 1.6, KL: 0.1, GRAD: 1.0} for _ in range(5)]
+    assert replay_alarm(collapsed).first is None
+    collapsed[0][BEFORE], collapsed[4][EVALUATION] = 0.44, 0.06
+    report = replay_alarm(collapsed)
+    assert signals(report) == [("evaluation", 5)]
+    assert report.first is not None and report.first.metric == EVALUATION
+    assert (report.first.value, report.first.limit) == pytest.approx((0.06, 0.24))
+
+
+def test_evaluation_before_and_after_the_first_iteration_are_told_apart() -> None:
+    assert signals(replay_alarm([{BEFORE: 0.5, EVALUATION: 0.1}])) == [("evaluation", 1)]
+    assert replay_alarm([{BEFORE: 0.1, EVALUATION: 0.5}]).first is None
 
 
 def test_first_of_several_signals_is_named_with_value_and_limit() -> None:
