@@ -125,8 +125,11 @@ def build_panel(
         held_out_per_key: most tasks of one key in a held-out split, so that it holds many different ones; None: all.
 
     Raises:
-        PanelError: an id twice, a negative size, or too few tasks to leave at least one for training.
+        PanelError: an id twice, a seed that is no whole number, a negative size, or too few tasks to leave at least one
+            for training.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise PanelError(f"the panel's seed {seed!r} is not a whole number.")
     if n_validation < 0 or n_test < 0:
         raise PanelError(f"n_validation={n_validation} and n_test={n_test} must not be negative.")
     _require_unique_ids(tasks)

@@ -20,7 +20,7 @@ from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.errors import ArenaError, CheckpointError, ConfigError
 from arlarena_rllib.evaluation import PanelResult, paired_difference
 from arlarena_rllib.models.export import export_policy
-from arlarena_rllib.models.load import check_model_dir, load_causal_lm
+from arlarena_rllib.models.load import check_model_dir, load_causal_lm, load_tokenizer
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from tune_experiments.cpu_meter import CpuMeter
@@ -125,7 +125,7 @@ def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, pro
     progress.message(f"panel {panel_hash} | run folder {folder}")
     start_cluster(run.run.num_cpus)
     stop.listen()
-    _check_resources(config)
+    check_resources(config)
     (folder / RESOLVED_CONFIG).write_text(yaml.safe_dump(resolved, sort_keys=False))
     tracker = MLflowTracker(
         run.run.experiment,
@@ -267,9 +267,10 @@ def check_early(run: RunConfig) -> None:
     check_name(run.run.name)
     config = run.checked()
     bare_text_env(config.env, config.env_config).tasks()
-    for path in (run.model.path, config.reference_path):
-        if path is not None:
-            check_model_dir(path)
+    if run.model.path is not None:
+        load_tokenizer(run.model.path)
+    if config.reference_path is not None:
+        check_model_dir(config.reference_path)
     check_store(resolve_tracking_uri(None, run.run.storage_path), run.run.experiment)
 
 
@@ -293,16 +294,27 @@ def start_cluster(num_cpus: int) -> None:
     serve.start(proxy_location="Disabled")
 
 
-def _check_resources(config: Any) -> None:
-    trial = (
-        config.num_cpus_for_main_process
+def check_resources(config: ARLArenaConfig) -> None:
+    """Raise ConfigError, with figures, when trial and engine together are larger than the running cluster."""
+    cpus_per_learner = config.num_cpus_per_learner if config.num_cpus_per_learner != "auto" else 1
+    trial = {
+        "CPU": config.num_cpus_for_main_process
         + config.num_env_runners * config.num_cpus_per_env_runner
-        + config.num_learners * (config.num_cpus_per_learner if config.num_cpus_per_learner != "auto" else 1)
-    )
-    engine = config.num_replicas * config.num_cpus_per_replica
-    available = ray.cluster_resources().get("CPU", 0.0)
-    if trial + engine > available + 1e-6:
-        raise ConfigError(
-            f"the run needs {trial + engine:g} CPUs (trial {trial:g} + engine {engine:g}) and the cluster has "
-            f"{available:g}. Raise run.num_cpus or lower num_cpus_per_env_runner, num_cpus_per_replica."
-        )
+        + config.num_learners * cpus_per_learner,
+        "GPU": max(config.num_learners, 1) * (config.num_gpus_per_learner or 0),
+    }
+    engine = {
+        "CPU": config.num_replicas * config.num_cpus_per_replica,
+        "GPU": config.num_replicas * config.num_gpus_per_replica,
+    }
+    remedies = {
+        "CPU": "Raise run.num_cpus or lower num_cpus_per_env_runner, num_cpus_per_replica.",
+        "GPU": "Lower num_gpus_per_learner, num_gpus_per_replica, or join a cluster with more.",
+    }
+    available = ray.cluster_resources()
+    for kind, remedy in remedies.items():
+        if (needed := trial[kind] + engine[kind]) > available.get(kind, 0.0) + 1e-6:
+            raise ConfigError(
+                f"the run needs {needed:g} {kind}s (trial {trial[kind]:g} + engine {engine[kind]:g}) and the cluster "
+                f"has {available.get(kind, 0.0):g}. {remedy}"
+            )

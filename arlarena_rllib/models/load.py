@@ -61,10 +61,13 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     directory = check_model_dir(path)
+    if not (directory / "tokenizer_config.json").is_file():
+        # transformers would take the model type's usual tokenizer, with other special tokens or no vocabulary at all.
+        raise ModelError(f"model path {str(path)!r} has no tokenizer_config.json; the model needs its own tokenizer.")
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise ModelError(f"the tokenizer at {str(path)!r} cannot be loaded: {error}") from error
+        raise ModelError(f"the tokenizer at {str(path)!r} cannot be loaded: {' '.join(str(error).split())}") from error
     if tokenizer.chat_template is None:
         raise ModelError(f"the tokenizer at {str(path)!r} has no chat template; agents are prompted as chats.")
     if tokenizer.eos_token_id is None:

@@ -15,7 +15,7 @@ from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.rollout.env_pool import EnvPool
 from arlarena_rllib.rollout.envs import make_text_env
 from arlarena_rllib.serving import GenerationRequest, GenerationResult
-from arlarena_rllib.trajectory import Trajectory, TrajectoryGroup
+from arlarena_rllib.trajectory import StopReason, Trajectory, TrajectoryGroup
 from env_connectors.parsing import render_reply
 
 if TYPE_CHECKING:
@@ -76,10 +76,13 @@ def demonstrations(
     """
     env = make_text_env(config.env, config.env_config)
     pool = EnvPool(lambda: env, num_threads=1)
-    won = asyncio.run(_play_until_won(config, task_ids, codec, env, pool, slip, seed, tries if slip else 1))
+    won, last = asyncio.run(_play_until_won(config, task_ids, codec, env, pool, slip, seed, tries if slip else 1))
     pool.close()
     if not won:
-        raise RolloutError(f"none of {len(task_ids)} tasks was won with slip={slip:g}; lower warm_start.slip.")
+        remedy = _remedy(config, last) if last is StopReason.PROMPT_TOO_LONG else "Lower warm_start.slip."
+        raise RolloutError(
+            f"none of {len(task_ids)} tasks was won with slip={slip:g}; the last episode ended with {last}. {remedy}"
+        )
     return [TrajectoryGroup(number, t.task_id, [t]) for number, t in enumerate(won)]
 
 
@@ -92,13 +95,15 @@ async def _play_until_won(
     slip: float,
     seed: int,
     tries: int,
-) -> list[Trajectory]:
+) -> tuple[list[Trajectory], StopReason]:
     text_env: TextEnv = env.unwrapped  # type: ignore[assignment]  # checked by make_text_env
     runner = EpisodeRunner(codec, pool, Demonstrator(text_env, codec, slip=slip, seed=seed), config.rollout_settings())
     won = []
+    last = StopReason.MAX_TURNS
     for number, task in enumerate(task_ids):
         for _ in range(tries):
             trajectory = await runner.run(EpisodeSpec(number, 0, task, number))
+            last = trajectory.stop_reason
             if trajectory.success:
                 won.append(trajectory)
                 break
@@ -109,10 +114,18 @@ async def _play_until_won(
                 )
         if not slip and not trajectory.success:
             raise RolloutError(
-                f"the gold actions of task {task!r} end with {trajectory.stop_reason.value}, not with success. "
-                f"Run `arlarena envs check {config.env}`."
+                f"the gold actions of task {task!r} end with {last}, not with success. {_remedy(config, last)}"
             )
-    return won
+    return won, last
+
+
+def _remedy(config: ARLArenaConfig, reason: StopReason) -> str:
+    if reason is StopReason.PROMPT_TOO_LONG:
+        return (
+            f"Prompt and reply do not fit into serving.max_model_len={config.max_model_len} with "
+            f"env_runners.max_response_tokens={config.max_response_tokens}: raise it."
+        )
+    return f"Run `arlarena envs check {config.env}`."
 
 
 def keep_successes(trajectories: Sequence[Trajectory], *, most_per_task: int = 1) -> list[TrajectoryGroup]:

@@ -2,6 +2,7 @@
 
 import pickle
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -84,6 +85,12 @@ def test_build_panel_with_few_held_out_per_key_takes_more_keys_and_drops_the_res
 def test_build_panel_with_impossible_sizes_names_them(n_validation: int, n_test: int) -> None:
     with pytest.raises(PanelError, match=f"n_validation={n_validation} and n_test={n_test}"):
         build_panel(_tasks(30), seed=0, n_validation=n_validation, n_test=n_test)
+
+
+@pytest.mark.parametrize("seed", ["1", 1.0, True, None])
+def test_build_panel_with_a_seed_of_another_type_names_it(seed: Any) -> None:
+    with pytest.raises(PanelError, match=f"seed {seed!r} is not a whole number"):
+        build_panel(_tasks(30), seed=seed, n_validation=1, n_test=1)
 
 
 def test_build_panel_with_a_repeated_id_names_it() -> None:

@@ -71,5 +71,12 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"has no config\.json"):
         load_causal_lm(tmp_path / "empty")
+    no_tokenizer = build_policy(tmp_path / "m2", TEXTS)
+    (no_tokenizer / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"the tokenizer at .* cannot be loaded"):
+        load_tokenizer(no_tokenizer)
+    (no_tokenizer / "tokenizer_config.json").unlink()
+    with pytest.raises(ModelError, match=r"has no tokenizer_config\.json"):
+        load_tokenizer(no_tokenizer)
     with pytest.raises(CheckpointError, match="holds no policy weights"):
         load_checkpoint_policy(tmp_path / "empty", tmp_path)

@@ -154,7 +154,8 @@ def loop_loss(case: Case, fixture: Fixture) -> LossInputs:
     """Products of ratios under the reduction that belongs to each level, with leave-one-out advantages."""
     params = case["params"]
     level, is_reciprocal = params["granularity"], "/reciprocal/" in case["id"]
-    assert params["adv"] == "rloo unit=traj score=episode_sum lam=.1"
+    base, _, penalty = params["adv"].partition(" lam=")
+    assert base == "rloo unit=traj score=episode_sum"
     assert math.isclose(params["clip_lo"], 1 / params["clip_hi"] if is_reciprocal else 2 - params["clip_hi"])
     spec = spec_of(
         params,
@@ -164,7 +165,7 @@ def loop_loss(case: Case, fixture: Fixture) -> LossInputs:
         ratio_bounds="reciprocal" if is_reciprocal else "symmetric",
         clip_low=1.0 - params["clip_lo"],
         clip_high=params["clip_hi"] - 1.0,
-        format_penalty=0.1,
+        format_penalty=float(penalty),
     )
     return LossInputs(spec, compute_advantages(fixture.advantage_rows(), spec).advantages_B)
 

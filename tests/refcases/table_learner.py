@@ -20,15 +20,13 @@ from arlarena_rllib.learner.logprobs import scored_width
 from arlarena_rllib.learner.torch_learner import PolicyTorchLearner
 from arlarena_rllib.objectives import ObjectiveSpec
 
-ROWS, WIDTH = 32, 16
-
 
 class TableModule(TorchRLModule):
     """In place of `CausalLMModule`: the log-prob of each token is a parameter of its own, found by the column ``row``."""
 
     def setup(self) -> None:
-        """Make the table, [ROWS, WIDTH]."""
-        self.table = nn.Parameter(torch.zeros(ROWS, WIDTH))
+        """Make the table, [rows, width]."""
+        self.table = nn.Parameter(torch.zeros(*self.model_config["shape"]))
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Return the trailing columns of the rows' log-probs, as many as the real module scores."""
@@ -46,17 +44,19 @@ class TableLearner(PolicyTorchLearner):
             self.policy.table.copy_(torch.from_numpy(table))
 
     def table_gradient(self) -> np.ndarray:
-        """Return the gradient of the last step, float32 [ROWS, WIDTH]."""
+        """Return the gradient of the last step, float32 [rows, width]."""
         return self.policy.table.grad.numpy()
 
 
-def table_group(*, num_learners: int, micro_batch_tokens: int) -> LearnerGroup:
-    """Return learners with a table; gradients are not clipped, and an update is one step."""
+def table_group(shape: tuple[int, int], *, num_learners: int, micro_batch_tokens: int) -> LearnerGroup:
+    """Return learners with a table of this shape, (rows, width); gradients are not clipped, and an update is one step."""
     config = (
         ARLArenaConfig()
         .learners(num_learners=num_learners, learner_class=TableLearner)
         .training(method="grpo", kl_coef=0.0, grad_clip=None, micro_batch_tokens=micro_batch_tokens)
     )
     nothing = gymnasium.spaces.Discrete(1)
-    module = RLModuleSpec(module_class=TableModule, observation_space=nothing, action_space=nothing)
+    module = RLModuleSpec(
+        module_class=TableModule, observation_space=nothing, action_space=nothing, model_config={"shape": shape}
+    )
     return config.build_learner_group(rl_module_spec=MultiRLModuleSpec(rl_module_specs={DEFAULT_MODULE_ID: module}))

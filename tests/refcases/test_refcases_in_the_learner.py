@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
-from reference_cases import CASES, LOSS_INPUTS, RTOL, Case, Fixture, differences, family, shipped_cases
-from table_learner import ROWS, WIDTH, table_group
+from reference_cases import CASES, DOCUMENT, LOSS_INPUTS, RTOL, Case, Fixture, differences, family, shipped_cases
+from table_learner import table_group
 from torch import Tensor
 
 from arlarena_rllib.learner.link import LearnerLink
 from arlarena_rllib.objectives import ObjectiveSpec, global_denominators
 from arlarena_rllib.trajectory import TokenBatch
 
+_MASKS = [fixture["mask"] for fixture in DOCUMENT["fixtures"].values() if "mask" in fixture]
+ROWS, PROMPT = max(map(len, _MASKS)), 6
+WIDTH = PROMPT + max(len(row) for mask in _MASKS for row in mask)
+"""Room for the largest fixture of the file, with prompts of up to PROMPT tokens."""
 MIN_CASES = 89
 """Loss cases with a gradient in the shipped file."""
 SPLITS = {
@@ -54,8 +58,8 @@ class Layout:
         return out.tolist()
 
     def attention(self) -> np.ndarray:
-        """Return int64 [B, WIDTH]: 1 to 5 tokens of prompt before each reply."""
-        real = np.array([n + 1 + row % 5 for row, n in enumerate(self.lengths)])
+        """Return int64 [B, WIDTH]: 1 to PROMPT tokens of prompt before each reply."""
+        real = np.array([n + 1 + row % PROMPT for row, n in enumerate(self.lengths)])
         return (np.arange(WIDTH) >= WIDTH - real[:, None]).astype(np.int64)
 
 
@@ -93,7 +97,7 @@ def link(request: pytest.FixtureRequest) -> Iterator[LearnerLink]:
     split: dict[str, Any] = SPLITS[request.param]
     if split["num_learners"]:
         request.getfixturevalue("ray_cluster")
-    group = table_group(**split)
+    group = table_group((ROWS, WIDTH), **split)
     yield LearnerLink(group, split["num_learners"])
     group.shutdown()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from arlarena_rllib import ARLArenaConfig
+from arlarena_rllib.errors import RolloutError
 from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.trajectory import StopReason, Trajectory, Turn
 from arlarena_rllib.warmstart import demonstrations, keep_successes
@@ -50,6 +51,16 @@ def test_clumsy_demonstrations_win_with_detours_and_repeat_with_the_seed(
     assert all(g.trajectories[0].success for g in one)
     longer = sum(len(a) > len(env.gold_actions(g.task_id)) for a, g in zip(actions, one, strict=True))
     assert longer >= len(one) // 2
+
+
+@pytest.mark.parametrize("slip", [0.0, 0.5])
+def test_prompt_without_room_is_told_as_a_matter_of_length(
+    config: ARLArenaConfig, tiny_model_dir: Path, slip: float
+) -> None:
+    config.serving(max_model_len=40)
+    tasks = list(make_text_env(SOKOBAN).tasks().train[:2])
+    with pytest.raises(RolloutError, match=r"prompt_too_long.* serving\.max_model_len=40 .*max_response_tokens=32"):
+        demonstrations(config, tasks, TextCodec(str(tiny_model_dir)), slip=slip, tries=2)
 
 
 def _episode(task: str, *, success: bool, format_valid: bool = True) -> Trajectory:

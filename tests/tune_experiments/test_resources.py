@@ -1,0 +1,36 @@
+"""A run that the cluster has no room for is refused with figures, before a trial waits for ever."""
+
+from __future__ import annotations
+
+import pytest
+import ray
+
+from arlarena_rllib import ARLArenaConfig
+from arlarena_rllib.errors import ConfigError
+from tune_experiments.train import check_resources
+
+TINY_CLUSTER = {"CPU": 2.0, "memory": 1e9}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"env_runners": {"num_env_runners": 4, "num_cpus_per_env_runner": 1}},
+            r"needs 6 CPUs \(trial 5 \+ engine 1\)",
+        ),
+        ({"serving": {"num_gpus_per_replica": 1}}, r"needs 1 GPUs \(trial 0 \+ engine 1\) and the cluster has 0"),
+        ({"learners": {"num_gpus_per_learner": 0.5}}, r"needs 0\.5 GPUs .*Lower num_gpus_per_learner"),
+    ],
+)
+def test_run_larger_than_the_cluster_is_refused(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, dict[str, float]], message: str
+) -> None:
+    monkeypatch.setattr(ray, "cluster_resources", lambda: TINY_CLUSTER)
+    config = ARLArenaConfig().serving(num_replicas=1, num_cpus_per_replica=1)
+    config.env_runners(num_env_runners=0)
+    check_resources(config)
+    for section, values in change.items():
+        getattr(config, section)(**values)
+    with pytest.raises(ConfigError, match=message):
+        check_resources(config)
