@@ -156,6 +156,11 @@ class CollapseAlarm:
         self._report = AlarmReport(iteration=-1)
 
     @property
+    def signal_names(self) -> tuple[str, ...]:
+        """All signals that it watches for, in the order of `AlarmSignal.name`."""
+        return tuple(self._rules)
+
+    @property
     def report(self) -> AlarmReport:
         """What is known after the last iteration."""
         return self._report
