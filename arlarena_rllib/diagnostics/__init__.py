@@ -5,7 +5,7 @@ Learner: `row_mean_entropy` and `entropy_threshold` before the update, `update_t
 """
 
 from arlarena_rllib.diagnostics.alarm import AlarmReport, AlarmSignal, AlarmThresholds, CollapseAlarm, replay_alarm
-from arlarena_rllib.diagnostics.groups import group_uniformity, success_by_task_type
+from arlarena_rllib.diagnostics.groups import group_uniformity, success_by_task_type, task_type_names
 from arlarena_rllib.diagnostics.prompt_dependence import (
     CrossPlan,
     cross_scores,
@@ -35,6 +35,7 @@ __all__ = [
     "replay_alarm",
     "row_mean_entropy",
     "success_by_task_type",
+    "task_type_names",
     "telling_rows",
     "update_tables",
 ]

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from arlarena_rllib.objectives import GroupOutcome, is_mixed
+
+
+def task_type_names(task_type: str | None) -> list[str]:
+    """Return the names under which a type is counted: ``'kitchen/pick two'`` as ``kitchen`` and ``kitchen_pick_two``.
+
+    Blanks and slashes become underscores, so that a name is one piece of a metric's; [] for None and "".
+    """
+    levels = [["_".join(level.split())] for level in (task_type or "").split("/") if level.strip()]
+    return ["_".join(level) for level in accumulate(levels)]
 
 
 def success_by_task_type(task_types: Sequence[str | None], successes: Sequence[bool]) -> dict[str, float]:
@@ -15,8 +25,8 @@ def success_by_task_type(task_types: Sequence[str | None], successes: Sequence[b
             out.
         successes: one per episode, failed episodes left out by the caller.
     Returns:
-        ``task_type_<type>_success_rate`` and ``task_type_<type>_episodes``, sorted by type; {} without any type. Blanks
-        and slashes of a type become underscores.
+        ``task_type_<type>_success_rate`` and ``task_type_<type>_episodes``, sorted by type; {} without any type. An
+        episode counts for each name of its type (:func:`task_type_names`).
     Raises:
         ValueError: the lengths differ.
     """
@@ -24,8 +34,8 @@ def success_by_task_type(task_types: Sequence[str | None], successes: Sequence[b
         raise ValueError(f"{len(task_types)} task types but {len(successes)} successes; give one of each per episode.")
     won: dict[str, list[bool]] = {}
     for task_type, success in zip(task_types, successes, strict=True):
-        if task_type:
-            won.setdefault("_".join(task_type.replace("/", " ").split()), []).append(success)
+        for name in task_type_names(task_type):
+            won.setdefault(name, []).append(success)
     metrics: dict[str, float] = {}
     for name, results in sorted(won.items()):
         metrics[f"task_type_{name}_success_rate"] = sum(results) / len(results)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from arlarena_rllib.diagnostics import task_type_names
 from arlarena_rllib.rollout.agent_loop import EpisodeSpec
 from arlarena_rllib.rollout.metrics import trajectory_metrics
 from arlarena_rllib.trajectory import Trajectory
@@ -23,7 +24,8 @@ class PanelResult:
 
     ``greedy`` and ``sampled`` are means over tasks (``sampled`` first over the draws of a task); ``ci95`` is the
     half-width of the 95 % interval of ``sampled`` (of ``greedy`` when nothing was sampled) over tasks. The lists have
-    one entry per task, NaN for a task all of whose episodes failed.
+    one entry per task, NaN for a task all of whose episodes failed. ``by_task_type`` has ``task_type_<type>_greedy``,
+    ``_sampled`` and ``_n`` (its tasks) of each type; {} unless the panel has tasks of several types.
     """
 
     greedy: float
@@ -38,10 +40,12 @@ class PanelResult:
     failed: int
     task_greedy: list[float]
     task_sampled: list[float]
+    by_task_type: dict[str, float]
 
     def summary(self) -> dict[str, Any]:
-        """Return the result without the per-task lists."""
-        return {k: v for k, v in asdict(self).items() if not k.startswith("task_")}
+        """Return the result without the per-task lists, the numbers of each type beside the others."""
+        lists = ("task_greedy", "task_sampled", "by_task_type")
+        return {k: v for k, v in asdict(self).items() if k not in lists} | self.by_task_type
 
 
 def panel_episodes(task_ids: Sequence[str], *, draws: int, seed: int) -> list[EpisodeSpec]:
@@ -77,7 +81,26 @@ def summarise_panel(trajectories: Sequence[Trajectory], *, n: int) -> PanelResul
         failed=len(trajectories) - len(good),
         task_greedy=task_greedy,
         task_sampled=task_sampled,
+        by_task_type=_by_task_type(good, task_greedy, task_sampled),
     )
+
+
+def _by_task_type(
+    good: Sequence[Trajectory], task_greedy: Sequence[float], task_sampled: Sequence[float]
+) -> dict[str, float]:
+    type_of = {trajectory.group_id: trajectory.task_type for trajectory in good}
+    if len(set(type_of.values())) < 2:
+        return {}
+    numbers: dict[str, list[int]] = {}
+    for number, task_type in sorted(type_of.items()):
+        for name in task_type_names(task_type):
+            numbers.setdefault(name, []).append(number)
+    metrics: dict[str, float] = {}
+    for name, tasks in sorted(numbers.items()):
+        metrics[f"task_type_{name}_greedy"] = _nanmean([task_greedy[i] for i in tasks])
+        metrics[f"task_type_{name}_sampled"] = _nanmean([task_sampled[i] for i in tasks])
+        metrics[f"task_type_{name}_n"] = float(len(tasks))
+    return metrics
 
 
 def interval95(values: Sequence[float]) -> float:

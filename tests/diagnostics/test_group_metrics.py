@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arlarena_rllib.diagnostics import group_uniformity, success_by_task_type
+from arlarena_rllib.diagnostics import group_uniformity, success_by_task_type, task_type_names
 from arlarena_rllib.objectives import GroupOutcome
 
 
@@ -12,6 +12,8 @@ def test_success_by_task_type_counts_each_type_and_leaves_the_nameless_out() -> 
     types = ["pick two", "look", None, "pick two", "", "clean/heat"]
     done = success_by_task_type(types, [True, False, True, False, True, True])
     assert done == {
+        "task_type_clean_success_rate": 1.0,
+        "task_type_clean_episodes": 1.0,
         "task_type_clean_heat_success_rate": 1.0,
         "task_type_clean_heat_episodes": 1.0,
         "task_type_look_success_rate": 0.0,
@@ -22,6 +24,22 @@ def test_success_by_task_type_counts_each_type_and_leaves_the_nameless_out() -> 
     assert success_by_task_type([None, None], [True, False]) == {}
     with pytest.raises(ValueError, match="1 task types but 2 successes"):
         success_by_task_type(["a"], [True, False])
+
+
+def test_task_type_with_levels_counts_for_each_level() -> None:
+    assert task_type_names("kitchen/pick two/ hot") == ["kitchen", "kitchen_pick_two", "kitchen_pick_two_hot"]
+    assert [task_type_names(nothing) for nothing in (None, "", " ", "/")] == [[], [], [], []]
+    done = success_by_task_type(["web", "home/clean", "home/heat", "home/heat"], [True, True, False, False])
+    assert done == {
+        "task_type_home_success_rate": 1 / 3,
+        "task_type_home_episodes": 3.0,
+        "task_type_home_clean_success_rate": 1.0,
+        "task_type_home_clean_episodes": 1.0,
+        "task_type_home_heat_success_rate": 0.0,
+        "task_type_home_heat_episodes": 2.0,
+        "task_type_web_success_rate": 1.0,
+        "task_type_web_episodes": 1.0,
+    }
 
 
 def test_group_uniformity_tells_too_easy_from_too_hard() -> None:

@@ -17,6 +17,7 @@ from arlarena_rllib.diagnostics import (
     prompt_dependence,
     success_by_task_type,
 )
+from arlarena_rllib.evaluation import summarise_panel
 from arlarena_rllib.learner.batching import build_learner_batch
 from arlarena_rllib.objectives import (
     GroupFilter,
@@ -88,6 +89,15 @@ def _episode_names() -> list[str]:
     ]
 
 
+def _evaluation_names() -> set[str]:
+    trajectories = [
+        Trajectory("task", number, 0, turns=[TURN], task_type=task_type)
+        for number, task_type in enumerate(("look", "go"))
+    ]
+    names = {*summarise_panel(trajectories, n=2).summary(), "episode_return_mean"}  # the algorithm's name for the score
+    return {name for name in names if not name.startswith("task_type_go")}
+
+
 def _group_names() -> list[str]:
     report = GroupFilter(ObjectiveSpec(), target_groups=1).report()
     return [*report.as_metrics(), *group_uniformity([GroupOutcome((1.0,), (True,))])]
@@ -113,6 +123,7 @@ def _timers() -> set[str]:
         ("learner", _objective_names),
         ("learner", lambda rows: finish_update_tables(rows.tables())),
         ("env_runners", lambda rows: _episode_names()),
+        ("evaluation/env_runners", lambda rows: _evaluation_names()),
         ("groups", lambda rows: _group_names()),
         ("batch", lambda rows: _batch_names()),
         ("timers", lambda rows: _timers()),

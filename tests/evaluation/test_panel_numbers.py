@@ -10,10 +10,10 @@ from arlarena_rllib.evaluation import paired_difference, panel_episodes, summari
 from arlarena_rllib.trajectory import StopReason, Trajectory, Turn
 
 
-def _episode(task: int, member: int, *, success: bool, failed: bool = False) -> Trajectory:
+def _episode(task: int, member: int, *, success: bool, failed: bool = False, kind: str = "") -> Trajectory:
     turn = Turn([1], [2], [-0.1], [1], [0], "", "up", True, True, "s", 10.0 * success)
     reason = StopReason.ENV_ERROR if failed else StopReason.SUCCESS if success else StopReason.MAX_TURNS
-    return Trajectory(str(task), task, member, turns=[turn], success=success, stop_reason=reason)
+    return Trajectory(str(task), task, member, turns=[turn], success=success, stop_reason=reason, task_type=kind)
 
 
 def test_summary_takes_the_mean_over_draws_first_then_over_tasks() -> None:
@@ -37,6 +37,36 @@ def test_failed_episodes_are_counted_and_left_out_not_taken_for_losses() -> None
     assert result.failed == 1
     assert result.greedy == 1.0
     assert math.isnan(result.task_greedy[1])
+
+
+def test_success_by_type_of_task_where_there_are_several() -> None:
+    plays = {  # task: type, then greedy and two draws
+        0: ("easy", [True, True, False]),
+        1: ("home/hot", [False, False, False]),
+        2: ("easy", [False, True, True]),
+        3: ("home/cold", [True, True, False]),
+    }
+    episodes = [_episode(i, m, success=s, kind=kind) for i, (kind, won) in plays.items() for m, s in enumerate(won)]
+    lost = _episode(4, 0, success=False, failed=True)  # its reset failed: nobody knows its type
+    result = summarise_panel([*episodes, lost], n=5)
+    assert result.by_task_type == {
+        "task_type_easy_greedy": 0.5,
+        "task_type_easy_sampled": 0.75,
+        "task_type_easy_n": 2.0,
+        "task_type_home_greedy": 0.5,
+        "task_type_home_sampled": 0.25,
+        "task_type_home_n": 2.0,
+        "task_type_home_cold_greedy": 1.0,
+        "task_type_home_cold_sampled": 0.5,
+        "task_type_home_cold_n": 1.0,
+        "task_type_home_hot_greedy": 0.0,
+        "task_type_home_hot_sampled": 0.0,
+        "task_type_home_hot_n": 1.0,
+    }
+    summary = result.summary()
+    assert summary.items() >= result.by_task_type.items()
+    assert summary.keys() & {"task_greedy", "task_sampled", "by_task_type"} == set()
+    assert summarise_panel([episodes[0], episodes[6]], n=5).by_task_type == {}  # one type: says what `sampled` says
 
 
 def test_paired_difference_by_hand() -> None:
