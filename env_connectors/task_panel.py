@@ -87,6 +87,12 @@ class TaskPanel:
         Raises:
             PanelError: unknown or empty split, negative cursor or count.
         """
+        ids = self._drawable(split, cursor, count)
+        drawn = [_pass_order(ids, seed, at // len(ids))[at % len(ids)] for at in range(cursor, cursor + count)]
+        return drawn, cursor + count
+
+    def _drawable(self, split: str, cursor: int, count: int) -> tuple[str, ...]:
+        """Return the ids of a split; raise what `draw` raises."""
         ids = self.split(split)
         if not ids:
             raise PanelError(
@@ -94,8 +100,7 @@ class TaskPanel:
             )
         if cursor < 0 or count < 0:
             raise PanelError(f"cursor={cursor} and count={count} must not be negative.")
-        drawn = [_pass_order(ids, seed, at // len(ids))[at % len(ids)] for at in range(cursor, cursor + count)]
-        return drawn, cursor + count
+        return ids
 
 
 @lru_cache(maxsize=32)
@@ -145,7 +150,7 @@ def build_panel(
             f"n_validation={n_validation} and n_test={n_test} do not fit: there are {n_tasks} different tasks under "
             f"{len(groups)} split keys, and at least one must stay for training. Remedy: smaller panels or more tasks."
         )
-    return _panel({"train": train, "validation": validation, "test": test})
+    return panel_of({"train": train, "validation": validation, "test": test})
 
 
 def _require_unique_ids(tasks: Sequence[Task]) -> None:
@@ -171,14 +176,16 @@ def _take(groups: Mapping[str, list[Task]], keys: Iterator[str], count: int) -> 
     return taken[:count]
 
 
-def _panel(splits: Mapping[str, Sequence[Task]]) -> TaskPanel:
+def panel_of(splits: Mapping[str, Sequence[Task]]) -> TaskPanel:
+    """Return the panel with exactly these tasks of each split, in this order; nothing is checked."""
     lines = {name: "".join(f"{t.task_id} {t.content_hash}\n" for t in splits[name]) for name in SPLITS}
     whole = "".join(f"[{name}]\n{lines[name]}" for name in SPLITS)
     ids = {name: tuple(task.task_id for task in splits[name]) for name in SPLITS}
-    return TaskPanel(**ids, hashes={name: _short_hash(lines[name]) for name in SPLITS}, panel_hash=_short_hash(whole))
+    return TaskPanel(**ids, hashes={name: short_hash(lines[name]) for name in SPLITS}, panel_hash=short_hash(whole))
 
 
-def _short_hash(text: str) -> str:
+def short_hash(text: str) -> str:
+    """Return the first 16 hex digits of the sha256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

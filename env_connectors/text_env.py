@@ -23,9 +23,13 @@ MAX_TEXT_CHARS = 2**20
 _PRINTABLE = "".join(map(chr, range(32, 127)))
 _SAMPLE_CHARS = 32
 _OPTIONS = frozenset({"task_id"})
-_INFO_KEYS = frozenset(
-    ("task_id", "content_hash", "turn", "action_valid", "success", "stop_reason", "anchor", "brief", "admissible")
-)
+INFO_KEYS = frozenset(
+    (
+        "task_id", "content_hash", "turn", "action_valid", "success", "stop_reason", "anchor", "brief", "admissible",
+        "progress",
+    )
+)  # fmt: skip
+"""Info that TextEnv sets itself; `progress` only where the environment knows it."""
 _text_env_ids: list[str] = []
 
 
@@ -253,7 +257,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def _report(self, step: TextStep, stop: StopReason | None) -> dict[str, Any]:
         task = cast(Task, self._task)
-        clash = step.info.keys() & (_INFO_KEYS | {"progress"})
+        clash = step.info.keys() & INFO_KEYS
         if clash:
             raise EnvContractError(f"{type(self).__name__} sets info {sorted(clash)}, which TextEnv sets itself.")
         self._last_observation = step.observation
