@@ -1,4 +1,4 @@
-"""The command `arlarena`: train, evaluate, methods, envs, models."""
+"""The command `arlarena`: train, sweep, report, evaluate, methods, envs, models."""
 
 from __future__ import annotations
 
@@ -60,6 +60,19 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--resume", action="store_true", help="continue the run of this name from its last checkpoint")
     train.set_defaults(run=_train)
 
+    sweep = commands.add_parser(
+        "sweep", help="a study: many methods, settings and seeds through Ray Tune, and its report"
+    )
+    sweep.add_argument("study", help="YAML file with a section `study`, or the name of a shipped study")
+    sweep.add_argument("overrides", nargs="*", metavar="section.key=value")
+    sweep.add_argument("--size", help="key of the study's `base`, cpu or gpu say; its first by default")
+    sweep.add_argument("--resume", action="store_true", help="go on with the study of this name")
+    sweep.set_defaults(run=_sweep)
+
+    report = commands.add_parser("report", help="write the report of a study again")
+    report.add_argument("folder", help="of the study, where its study.json is")
+    report.set_defaults(run=_report)
+
     evaluate = commands.add_parser("evaluate", help="success of a model or checkpoint on a fixed panel")
     evaluate.add_argument("config", help="configuration that names the environment and the engine")
     evaluate.add_argument("path", help="Hugging Face directory, or RLlib checkpoint (then give --base)")
@@ -113,6 +126,34 @@ def _train(options: argparse.Namespace) -> int:
             f"stopped early; continue with: arlarena train {shlex.join([options.config, *options.overrides])} --resume"
         )
         return EXIT_INTERRUPTED
+    return EXIT_OK
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from tune_experiments.study_config import load_study, shipped_study
+    from tune_experiments.sweep import sweep
+
+    study = load_study(shipped_study(options.study), options.overrides, size=options.size)
+    try:
+        outcome = sweep(study, resume=options.resume)
+    except KeyboardInterrupt:
+        size = ["--size", options.size] if options.size else []
+        command = shlex.join(["arlarena", "sweep", options.study, *size, *options.overrides])
+        print(f"stopped early; continue with: {command} --resume", file=sys.stderr)
+        raise
+    print(
+        f"\n{outcome.report.markdown.read_text()}\nreport:  {outcome.report.html}\nrecord:  {outcome.folder / 'study.json'}"
+    )
+    for trial in outcome.failed:
+        print(f"failed:  {trial.arm} {trial.setting or 'default'} seed {trial.seed}: {trial.reason}", file=sys.stderr)
+    return EXIT_ERROR if outcome.failed else EXIT_OK
+
+
+def _report(options: argparse.Namespace) -> int:
+    from tune_experiments.study_report import report_command
+
+    files = report_command(Path(options.folder))
+    print(f"report:  {files.html}\ntable:   {files.markdown}")
     return EXIT_OK
 
 

@@ -227,17 +227,22 @@ class ProgressDisplay(Callback):
 
     def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **info: Any) -> None:
         """Show one iteration."""
-        self._shown().report(result, trial.trial_id)
+        display = self._shown()
+        display.report(result, str(trial) if display._shows_trial_ids else trial.trial_id)
+
+    def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        """Of several trials only those that run are shown."""
+        display = self._shown()
+        if display._shows_trial_ids:
+            display._trials.pop(str(trial), None)
 
     def on_trial_recover(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Say that a trial failed and starts again."""
-        self._shown().message(
-            f"trial {trial.trial_id} failed, it starts again from its last checkpoint: {error_summary(trial)}"
-        )
+        self._shown().message(f"trial {trial} failed, it starts again from its last checkpoint: {error_summary(trial)}")
 
     def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Say that a trial failed."""
-        self._shown().message(f"trial {trial.trial_id} failed: {error_summary(trial)}")
+        self._shown().message(f"trial {trial} failed: {error_summary(trial)}")
 
     def on_experiment_end(self, trials: list, **info: Any) -> None:
         """Stop the live display, unless a driver's ``with`` block goes on with it."""

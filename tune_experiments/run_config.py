@@ -16,6 +16,9 @@ from arlarena_rllib.config import ALL_SETTINGS, SECTIONS, ARLArenaConfig, sectio
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.warmstart.cloning import CloningConfig
 
+Sections = dict[str, dict[str, Any]]
+Places = dict[tuple[str, str], str]
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -76,6 +79,8 @@ class RunConfig:
     place: str
     places: dict[tuple[str, str], str] = field(default_factory=dict)
     """Where each key was given: file and line, or the override."""
+    given: Sections = field(default_factory=dict)
+    """All sections, as they were given."""
 
     def checked(self) -> ARLArenaConfig:
         """Return the algorithm's configuration without a model, its settings checked.
@@ -173,6 +178,15 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfi
         ConfigError: the file is missing or not YAML; a section or key is unknown, misplaced, given twice or of the
             wrong type. The message names file and line, or the override.
     """
+    return build_run_config(*read_sections(path, overrides))
+
+
+def read_sections(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Sections, Places, str]:
+    """Return what :func:`build_run_config` takes: the file's sections under the overrides, where each key is from, a name.
+
+    Raises:
+        ConfigError: the file is missing or not YAML, or an override is not of the form ``section.key=value``.
+    """
     file = Path(path)
     if not file.is_file():
         shipped = sorted(p.stem for p in (Path(__file__).parent / "configs").glob("*.yaml"))
@@ -190,7 +204,7 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfi
         section, key, value = _parse_override(override)
         sections.setdefault(section, {})[key] = value
         places[section, key] = f"override {override!r}"
-    return _build(sections, places, file.name)
+    return sections, places, file.name
 
 
 def shipped_config(name: str) -> Path:
@@ -199,8 +213,10 @@ def shipped_config(name: str) -> Path:
     return shipped if shipped.is_file() else Path(name)
 
 
-def _build(sections: dict[str, dict[str, Any]], places: dict[tuple[str, str], str], file: str) -> RunConfig:
+def build_run_config(sections: Sections, places: Places, file: str) -> RunConfig:
+    """Return the run of these sections; raises as :func:`load_run_config`."""
     own: dict[str, Any] = {}
+    all_given, sections = sections, {name: dict(values) for name, values in sections.items()}
     for name, cls in _OWN_SECTIONS.items():
         own[name] = _dataclass_section(name, cls, sections.pop(name, {}), places, file)
     known = {*SECTIONS, *_OWN_SECTIONS}
@@ -210,6 +226,8 @@ def _build(sections: dict[str, dict[str, Any]], places: dict[tuple[str, str], st
     for section, values in sections.items():
         if section not in known:
             home = _home_of(section)
+            if section == "study":
+                raise ConfigError(f"'study' ({file}) makes this a study of many runs: use `arlarena sweep`.")
             hint = f" Write {home}.{section}." if home else nearest(section, known)
             place = next((place for (name, _), place in places.items() if name == section), file)
             raise ConfigError(f"{section!r} ({place}) is not a section.{hint} Allowed: {', '.join(sorted(known))}.")
@@ -221,8 +239,8 @@ def _build(sections: dict[str, dict[str, Any]], places: dict[tuple[str, str], st
                     ALL_SETTINGS[key].validate(key, value)
                 except ConfigError as error:
                     raise ConfigError(f"{error} (in {place})") from None
-    given = {key: place for key, place in places.items() if key[0] in sections}
-    return RunConfig(own["run"], own["model"], own["warm_start"], sections, file, given)
+    kept = {key: place for key, place in places.items() if key[0] in sections}
+    return RunConfig(own["run"], own["model"], own["warm_start"], sections, file, kept, all_given)
 
 
 def _with_places(problems: str, places: Mapping[tuple[str, str], str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -32,11 +32,11 @@ class StopAfter(Stopper):
 
 
 class StopRequest:
-    """Set by the first Ctrl-C or SIGTERM during training; the stopper reads it through a file."""
+    """The first Ctrl-C or SIGTERM: ends what goes on in good order where that is possible, else at once."""
 
     def __init__(self) -> None:
         self.requested = False
-        self._file: Path | None = None
+        self._end_gently: Callable[[], None] | None = None
 
     def listen(self) -> None:
         """Take the signals; to be called again after Ray has started, which takes SIGTERM for itself."""
@@ -45,26 +45,37 @@ class StopRequest:
                 signal.signal(number, self.handle)
 
     @contextmanager
+    def gently(self, end: Callable[[], None]) -> Iterator[None]:
+        """Inside the block the first signal calls ``end`` instead of raising."""
+        self._end_gently = end
+        try:
+            yield
+        finally:
+            self._end_gently = None
+
+    @contextmanager
     def after_iteration(self, folder: Path, iterations: int) -> Iterator[Path]:
         """Inside the block a signal ends training after its iteration; yields the file that tells the stopper when."""
-        self._file = folder / "stop_after"
-        self._file.write_text(str(iterations))
-        try:
-            yield self._file
-        finally:
-            self._file = None
+        file = folder / "stop_after"
+        file.write_text(str(iterations))
+
+        def end() -> None:
+            print("\nstopping after this iteration, with a checkpoint (again to stop at once)", flush=True)
+            file.write_text("0")
+
+        with self.gently(end):
+            yield file
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal.
 
         Raises:
-            KeyboardInterrupt: nothing is being trained, or it is the second signal.
+            KeyboardInterrupt: nothing is going on that can end gently, or it is the second signal.
         """
-        if self._file is None or self.requested:
+        if self._end_gently is None or self.requested:
             raise KeyboardInterrupt
-        print("\nstopping after this iteration, with a checkpoint (again to stop at once)", flush=True)
         self.requested = True
-        self._file.write_text("0")
+        self._end_gently()
 
 
 @contextmanager

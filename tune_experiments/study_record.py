@@ -1,22 +1,17 @@
-"""The record of a study: arms, trials, their curves and tests, as one JSON file; knows neither Ray nor torch.
-
-Numbers that are not finite are null in the file and NaN when read: the file is strict JSON.
-"""
+"""The record of a study: arms, trials, their curves and tests, as one JSON file; knows neither Ray nor torch."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from arlarena_rllib.errors import CheckpointError, ConfigError, nearest
-from tune_experiments.mlflow_names import plain
 
 PURPOSES = ("search", "confirm")
 STATUSES = ("finished", "stopped", "failed")
@@ -24,17 +19,16 @@ STABILITY_KEYS = ("metric", "tail_fraction", "threshold", "max_drop")
 
 
 class JsonRecord:
-    """A dataclass that is one JSON file."""
+    """A dataclass that is one JSON file; NaN and infinities are written as text, so the file is strict JSON."""
 
     def save(self, path: str | Path) -> Path:
         """Write the record and return the path; a reader sees the old file or the new one, never half of one."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(_strict(plain(asdict(self))), allow_nan=False, separators=(",", ":"))  # type: ignore[call-overload]
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
-            with os.fdopen(handle, "w") as file:
-                file.write(text + "\n")
+            with os.fdopen(handle, "wb") as file:
+                file.write(_adapter(type(self)).dump_json(self) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(name, 0o644)  # mkstemp's file is its owner's alone
@@ -53,19 +47,23 @@ class JsonRecord:
                 and the key.
         """
         try:
-            document = json.loads(Path(path).read_text())
+            return _adapter(cls).validate_json(Path(path).read_bytes())
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
-        except ValueError as error:  # JSON, or bytes that are not text
-            raise CheckpointError(f"{path} is not JSON: {error}.") from error
-        try:
-            return _build(cls, document, "")
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the document"
+            raise CheckpointError(f"{path} does not hold a {cls.__name__}: {where}: {first['msg']}.") from error
         except ConfigError as error:
             raise CheckpointError(f"{path} does not hold a {cls.__name__}: {error}") from error
 
 
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(with_config(ConfigDict(extra="forbid", ser_json_inf_nan="strings"))(kind))
+
+
 @dataclass(frozen=True)
-class TestResult:
+class TestResult(JsonRecord):
     """Success of a policy on the fixed test panel of a task.
 
     Attributes:
@@ -192,55 +190,3 @@ class StudyRecord(JsonRecord):
             if trial.trial_id in ids:
                 raise ConfigError(f"trial_id={trial.trial_id!r} is there twice; it must be unique in the study.")
             ids.add(trial.trial_id)
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_strict(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _build(kind: Any, value: Any, where: str) -> Any:
-    """Return ``value`` from JSON as ``kind``, a type of this file's fields; ``where`` is its key for an error."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return value
-    if is_dataclass(kind):
-        return _build_dataclass(kind, _expect(dict, value, where), where)
-    if origin is list:
-        return [_build(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(_expect(list, value, where))]
-    if origin is dict:
-        return {key: _build(arguments[1], item, f"{where}.{key}") for key, item in _expect(dict, value, where).items()}
-    if origin in (Union, UnionType):
-        return None if value is None else _build(next(a for a in arguments if a is not NoneType), value, where)
-    if origin is Literal:
-        return _expect(str, value, where)
-    if kind is float:
-        return math.nan if value is None else float(_expect((int, float), value, where))
-    return _expect(kind, value, where)
-
-
-def _build_dataclass(kind: Any, document: Mapping[str, Any], where: str) -> Any:
-    prefix = f"{where}." if where else ""
-    known = {f.name: f for f in fields(kind)}
-    for key in document:
-        if key not in known:
-            raise ConfigError(f"key {prefix}{key} is not known.{nearest(key, known)} Allowed: {', '.join(known)}.")
-    required = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
-    missing = [f"{prefix}{name}" for name in required if name not in document]
-    if missing:
-        raise ConfigError(f"key {', '.join(missing)} is missing.")
-    hints = get_type_hints(kind)
-    return kind(**{key: _build(hints[key], value, f"{prefix}{key}") for key, value in document.items()})
-
-
-def _expect(kind: Any, value: Any, where: str) -> Any:
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kinds):
-        names = {dict: "an object", list: "a list", str: "text", int: "a whole number", float: "a number"}
-        text = repr(value)
-        shown = text if len(text) <= 60 else text[:57] + "..."
-        raise ConfigError(f"{where or 'the document'}={shown} must be {names[kinds[-1]]}.")
-    return value

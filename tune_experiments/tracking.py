@@ -54,6 +54,7 @@ class MLflowTracker(Callback):
         curve_name: picture in the trial's folder (or an absolute path) that is logged when it exists at the end.
         resolve: maps ``trial.config`` to the trial's own nested settings; without it ``resolved_config`` with
             ``trial.evaluated_params`` laid over it. Must be picklable.
+        trial_tags: maps a trial's id to further tags of its run.
         resume: continue the newest parent run of this name instead of starting one.
 
     Raises:
@@ -72,12 +73,14 @@ class MLflowTracker(Callback):
         panel_hash: str | None = None,
         curve_name: str = "learning_curve.png",
         resolve: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        trial_tags: Callable[[str], Mapping[str, str]] | None = None,
         resume: bool = False,
     ) -> None:
         self.experiment_name = experiment_name
         self.run_name = run_name or experiment_name
         self.tracking_uri = resolve_tracking_uri(tracking_uri, storage_dir)
         self._config, self._resolve, self._curve_name = plain(resolved_config or {}), resolve, curve_name
+        self._trial_tags = trial_tags
         self._tags = {key: str(value) for key, value in (tags or {}).items()}
         commit = git_commit(Path(__file__))
         self._tags |= {COMMIT_TAG: commit} if commit else {}
@@ -181,7 +184,8 @@ class MLflowTracker(Callback):
         """
         run_id = self._runs[trial_id] if trial_id in self._open else self._existing_run(trial_id)
         if run_id is None:
-            tags = {**self._tags, PARENT_TAG: self.parent_run_id, TRIAL_TAG: trial_id}
+            own = self._trial_tags(trial_id) if self._trial_tags else {}
+            tags = {**self._tags, **own, PARENT_TAG: self.parent_run_id, TRIAL_TAG: trial_id}
             run_id = self._store.create_run(name or trial_id, tags)
             self._last_steps[trial_id] = -1
         elif trial_id not in self._open:

@@ -294,8 +294,8 @@ def start_cluster(num_cpus: int) -> None:
     serve.start(proxy_location="Disabled")
 
 
-def check_resources(config: ARLArenaConfig) -> None:
-    """Raise ConfigError, with figures, when trial and engine together are larger than the running cluster."""
+def needed_resources(config: ARLArenaConfig) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the CPUs and GPUs of a trial, and those of its engine."""
     cpus_per_learner = config.num_cpus_per_learner if config.num_cpus_per_learner != "auto" else 1
     trial = {
         "CPU": config.num_cpus_for_main_process
@@ -307,6 +307,12 @@ def check_resources(config: ARLArenaConfig) -> None:
         "CPU": config.num_replicas * config.num_cpus_per_replica,
         "GPU": config.num_replicas * config.num_gpus_per_replica,
     }
+    return trial, engine
+
+
+def check_resources(config: ARLArenaConfig) -> None:
+    """Raise ConfigError, with figures, when trial and engine together are larger than the running cluster."""
+    trial, engine = needed_resources(config)
     remedies = {
         "CPU": "Raise run.num_cpus or lower num_cpus_per_env_runner, num_cpus_per_replica.",
         "GPU": "Lower num_gpus_per_learner, num_gpus_per_replica, or join a cluster with more.",

@@ -26,12 +26,12 @@ def test_a_trial_is_a_file_of_its_own_too(tmp_path: Path) -> None:
     assert TrialRecord.load(one.save(tmp_path / "trial.json")) == one
 
 
-def test_numbers_that_are_not_finite_are_null_and_come_back_as_nan(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_come_back_from_strict_json(tmp_path: Path) -> None:
     record = study([trial("sampo", 1, result(math.nan, 1.0), (math.inf,))], seconds=math.nan)
     path = record.save(tmp_path / "study.json")
     json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     loaded = StudyRecord.load(path)
-    assert math.isnan(loaded.seconds) and math.isnan(loaded.trials[0].history[0]["env_runners/success_rate"])
+    assert math.isnan(loaded.seconds) and loaded.trials[0].history[0]["env_runners/success_rate"] == math.inf
     assert math.isnan(loaded.trials[0].test.task_sampled[0]) and loaded.trials[0].test.task_sampled[1] == 1.0
 
 
@@ -57,13 +57,13 @@ def _set(document: dict[str, Any], keys: list[Any], value: Any) -> None:
 @pytest.mark.parametrize(
     ("keys", "value", "said"),
     [
-        (["iterations"], "40", "iterations='40' must be a whole number"),
-        (["trials", 1, "test", "sampled"], True, r"trials\[1\]\.test\.sampled=True must be a number"),
-        (["trials", 0, "history", 2, "x"], "y", r"trials\[0\]\.history\[2\]\.x='y' must be a number"),
-        (["trials", 0, "status"], "done", "status='done' must be one of finished, stopped, failed"),
+        (["iterations"], "many", r"iterations: Input should be a valid integer"),
+        (["trials", 1, "test", "sampled"], {}, r"trials\.1\.test\.sampled: Input should be a valid number"),
+        (["trials", 0, "history", 2, "x"], "y", r"trials\.0\.history\.2\.x: Input should be a valid number"),
+        (["trials", 0, "status"], "done", r"trials\.0\.status: Input should be 'finished', 'stopped' or 'failed'"),
         (["trials", 0, "arm"], "sampoo", "arm='sampoo' is not one of the study's. Nearest: 'sampo'"),
         (["trials", 1, "trial_id"], "sampo-confirm-1", "trial_id='sampo-confirm-1' is there twice"),
-        (["trails"], [], "key trails is not known. Nearest: 'trials'"),
+        (["trails"], [], "trails: Unexpected keyword argument"),
         (["stability"], {"metric": "x"}, "stability lacks tail_fraction, threshold, max_drop"),
     ],
 )  # fmt: skip
@@ -79,13 +79,13 @@ def test_a_wrong_value_is_named_with_file_and_key(tmp_path: Path, keys: list[Any
 def test_broken_missing_and_incomplete_files_are_refused_by_name(tmp_path: Path) -> None:
     path = full_study().save(tmp_path / "study.json")
     path.write_text(path.read_text()[:-200])
-    with pytest.raises(CheckpointError, match=r"study\.json is not JSON"):
+    with pytest.raises(CheckpointError, match=r"study\.json does not hold a StudyRecord: the document: Invalid JSON"):
         StudyRecord.load(path)
     path.write_text("{}")
-    with pytest.raises(CheckpointError, match=r"study\.json does not hold a StudyRecord: key name, arms, tasks"):
+    with pytest.raises(CheckpointError, match=r"study\.json does not hold a StudyRecord: name: Field required"):
         StudyRecord.load(path)
     path.write_text("[]")
-    with pytest.raises(CheckpointError, match="the document="):
+    with pytest.raises(CheckpointError, match="the document: "):
         StudyRecord.load(path)
     with pytest.raises(CheckpointError, match=r"nowhere\.json cannot be read"):
         StudyRecord.load(tmp_path / "nowhere.json")

@@ -198,7 +198,7 @@ def test_report_command_reads_the_folder_and_names_a_broken_file(tmp_path: Path)
     files = report_command(tmp_path)
     assert files.html.is_file() and files.markdown == tmp_path / "report.md"
     (tmp_path / "study.json").write_text('{"name": ')
-    with pytest.raises(CheckpointError, match=r"study\.json is not JSON"):
+    with pytest.raises(CheckpointError, match=r"study\.json does not hold a StudyRecord"):
         report_command(tmp_path)
 
 

@@ -1,0 +1,149 @@
+"""A study is read strictly: every trial of it is checked before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from arlarena_rllib.errors import ConfigError
+from arlarena_rllib.presets import METHODS
+from tune_experiments.method_grids import grid_of
+from tune_experiments.run_config import load_run_config
+from tune_experiments.study_config import Study, load_study
+
+HEAD = """
+environment: {env: arlarena/Guess-v0}
+evaluation: {evaluation_interval: 2}
+"""
+
+
+def study(folder: Path, text: str, head: str = HEAD) -> Study:
+    file = folder / "study.yaml"
+    file.write_text(head + text)
+    return load_study(file)
+
+
+def test_methods_by_name_get_their_own_grid(tmp_path: Path) -> None:
+    found = study(tmp_path, "study: {arms: [grpo, gspo]}")
+    assert [arm.name for arm in found.arms] == ["grpo", "gspo"]
+    assert found.arm("gspo").settings[1] == {"training.clip_low": 3e-2, "training.clip_high": 4e-2}
+    run = found.run_of("task", found.arm("gspo"), 1, seed=7)
+    config = run.algorithm("")
+    assert (config.method, config.clip_low, config.seed) == ("gspo", 3e-2, 7)
+    assert found.run_of("task", found.arm("gspo")).algorithm("").clip_low is None
+
+
+def test_grids_are_products_or_lists(tmp_path: Path) -> None:
+    text = """
+study:
+  arms:
+    product: {training.method: gspo, grid: {training.clip_low: [1e-3, 1e-2], training.kl_coef: [0.0, 0.05]}}
+    listed: {training.method: sapo, training.lr: 1e-5, grid: [{training.tau_pos: 2.0}]}
+    plain: {training.method: grpo}
+"""
+    found = study(tmp_path, text)
+    assert found.arm("product").settings == (
+        {},
+        {"training.clip_low": 1e-3, "training.kl_coef": 0.0},
+        {"training.clip_low": 1e-3, "training.kl_coef": 0.05},
+        {"training.clip_low": 1e-2, "training.kl_coef": 0.0},
+        {"training.clip_low": 1e-2, "training.kl_coef": 0.05},
+    )
+    assert found.arm("listed").settings == ({}, {"training.tau_pos": 2.0})
+    assert found.run_of("task", found.arm("listed"), 1).algorithm("").lr == 1e-5
+    assert found.arm("plain").settings == ({},)
+
+
+def test_tasks_lay_their_settings_over_the_file(tmp_path: Path) -> None:
+    text = """
+study:
+  arms: [grpo]
+  tasks:
+    short: {environment.env_config: {max_turns: 3}}
+    small: {environment.env: arlarena/Sokoban-6x6-1-v0, env_runners.group_size: 4}
+"""
+    found = study(tmp_path, text)
+    assert found.run_of("short").env == "arlarena/Guess-v0"
+    small = found.run_of("small", found.arm("grpo"))
+    assert (small.env, small.algorithm("").group_size) == ("arlarena/Sokoban-6x6-1-v0", 4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_grid_that_it_reads(tmp_path: Path, method: str) -> None:
+    assert grid_of(method)
+    study(tmp_path, f"study: {{arms: [{method}], max_settings: 100}}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("study: {}", r"study\.arms .* must name at least one arm"),
+        ("study: {arms: [grpo, grpo]}", r"names a method twice"),
+        ("study: {arms: [grop]}", r"study\.arms\.grop: method='grop' is not known\. Nearest: 'grpo'"),
+        (
+            "study: {arms: [grpo], seed: 1}",
+            r"study\.seed \(study\.yaml, line 4\) is not a setting\. Nearest: 'search_seed'",
+        ),
+        ("study: {arms: [grpo], confirm_seeds: [1, 1]}", r"study\.confirm_seeds=\[1, 1\] .* different whole numbers"),
+        ("study: {arms: [grpo], confirm_seeds: [0]}", r"study\.search_seed=0 is among study\.confirm_seeds=\[0\]"),
+        ("study: {arms: [grpo], max_settings: 0}", r"study\.max_settings=0 .* must be a whole number from 1"),
+        (
+            "study: {arms: [grpo], stability: {threshold: 0}}",
+            r"study\.stability\.threshold=0 .*must be a number in \(0, 0\.25\]",
+        ),
+        ("study: {arms: [grpo], stability: {threshold: 0.5}}", r"study\.stability\.threshold=0\.5"),
+        (
+            "study: {arms: [grpo], stability: {tail_frac: 0.5}}",
+            r"study\.stability\.tail_frac .* Nearest: 'tail_fraction'",
+        ),
+        ("study: {arms: [grpo], scheduler: {type: ashaa}}", r"study\.scheduler\.type='ashaa' .*line 4"),
+        (
+            "study: {arms: {a: {training.method: gspo, grid: {training.tau_pos: [2.0]}}}}",
+            r"study\.arms\.a with training\.tau_pos=2\.0: .*tau_pos",
+        ),
+        (
+            "study: {arms: {a: {training.method: grpo}, b: {training.method: grpo}}}",
+            r"study\.arms\.b is the same configuration as study\.arms\.a",
+        ),
+        (
+            "study: {arms: {a: {training.method: gspo, grid: [{training.clip_low: 1e-3}, {training.clip_low: 1e-3}]}}}",
+            r"study\.arms\.a with training\.clip_low=0\.001 is the same configuration",
+        ),
+        ("study: {arms: {a: {method: grpo}}}", r"study\.arms\.a\.method .* is not of the form section\.key"),
+        ("study: {arms: {a: {debugging.seed: 3}}}", r"study\.arms\.a\.debugging\.seed .* is the study's"),
+        ("study: {arms: {a: {training.lrr: 3}}}", r"study\.arms\.a: 'lrr'.*Nearest: 'lr'"),
+        (
+            "study: {arms: {a: {training.method: grpo, grid: {training.kl_coef: 1}}}}",
+            r"grid\.training\.kl_coef=1 .* a list",
+        ),
+        ("study: {arms: {'a b': {}}}", r"the name of an arm has letters"),
+        ("study: {arms: [grpo], tasks: {t: {environment.env: nowhere-v0}}}", r"nowhere-v0"),
+    ],
+)
+def test_mistake_in_a_study_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        study(tmp_path, text)
+
+
+def test_study_without_evaluation_has_nothing_to_choose_by(tmp_path: Path) -> None:
+    head = "environment: {env: arlarena/Guess-v0}\nevaluation: {evaluation_interval: null}\n"
+    with pytest.raises(ConfigError, match=r"evaluation\.evaluation_interval=None .* chosen by"):
+        study(tmp_path, "study: {arms: [grpo]}", head)
+
+
+def test_choosing_and_reporting_on_the_same_tasks_is_refused(tmp_path: Path) -> None:
+    head = HEAD + "run: {report_split: validation}\n"
+    with pytest.raises(
+        ConfigError, match=r"evaluation\.evaluation_split='validation' and run\.report_split='validation'"
+    ):
+        study(tmp_path, "study: {arms: [grpo]}", head)
+
+
+def test_run_without_a_study_and_study_as_a_run_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no section 'study'.*arlarena train"):
+        study(tmp_path, "")
+    file = tmp_path / "s.yaml"
+    file.write_text("study: {arms: [grpo]}")
+    with pytest.raises(ConfigError, match=r"'study' .*`arlarena sweep`"):
+        load_run_config(file)

@@ -1,0 +1,165 @@
+"""The journal of a study: one line of JSON per event, written before Tune acts on it, so that a kill loses nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from arlarena_rllib.errors import CheckpointError
+from arlarena_rllib.objectives import Stability, stability_rule
+from tune_experiments.study_config import StabilitySettings
+from tune_experiments.study_plan import Outcome, TrialKey
+
+STARTED, RESULT, ENDED, LOST = "started", "result", "ended", "lost"
+FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
+
+
+class StudyJournal:
+    """What the trials of one task did so far.
+
+    Args:
+        file: JSON lines; made if it does not exist. A last line that a kill cut off is dropped.
+        stability: the rule that a trial is judged by.
+        iterations: that a trial has when it was not stopped early.
+
+    Raises:
+        CheckpointError: a line of the file cannot be read.
+    """
+
+    def __init__(self, file: Path, stability: StabilitySettings, iterations: int) -> None:
+        self._file, self._rule, self._iterations = file, stability, iterations
+        self._keys: dict[str, TrialKey] = {}
+        self._curves: dict[str, dict[int, float]] = {}
+        self._values: dict[str, dict[int, float]] = {}
+        self._ends: dict[str, str] = {}
+        self._repeated: dict[str, int] = {}
+        self._read()
+
+    # --- what happened -------------------------------------------------------------------------------------------
+
+    def started(self, trial_id: str, key: TrialKey) -> None:
+        """Note that Tune was given a trial."""
+        self._note({"event": STARTED, "trial": trial_id, "key": asdict(key)})
+
+    def result(self, trial_id: str, metrics: Mapping[str, Any]) -> None:
+        """Note an iteration: ``metrics`` is flat; only success and evaluation are kept."""
+        iteration = int(metrics["training_iteration"])
+        if (
+            iteration > self._iterations
+        ):  # one more than asked for, when a kill came between a trial's end and Tune's notes
+            return
+        values = {"success": metrics.get(self._rule.metric), "value": metrics.get(EVALUATED)}
+        known = {name: number for name, value in values.items() if (number := _finite(value)) is not None}
+        self._note({"event": RESULT, "trial": trial_id, "iteration": iteration, **known})
+
+    def ended(self, trial_id: str, how: str) -> None:
+        """Note how a trial ended: finished, stopped or failed."""
+        self._note({"event": ENDED, "trial": trial_id, "how": how})
+
+    def drop_unknown(self, known_to_tune: Collection[str]) -> list[TrialKey]:
+        """Note as lost, and return, the trials that Tune was given but had not written down when it was killed."""
+        lost = [trial for trial in self._keys if trial not in known_to_tune]
+        keys = [self._keys[trial] for trial in lost]
+        for trial in lost:
+            self._note({"event": LOST, "trial": trial})
+        return keys
+
+    def drop_unfinished(self) -> list[TrialKey]:
+        """Note as lost, and return, the trials that did not end."""
+        return self.drop_unknown(set(self._ends))
+
+    # --- what is known -------------------------------------------------------------------------------------------
+
+    def keys(self) -> dict[str, TrialKey]:
+        """Return trial id -> key of all trials that were started."""
+        return dict(self._keys)
+
+    def trial_ids(self) -> list[str]:
+        """Return the ids of all trials that were started, in this order."""
+        return list(self._keys)
+
+    def outcomes(self) -> dict[TrialKey, Outcome | None]:
+        """Return what :class:`~tune_experiments.study_plan.StudyPlan` asks for."""
+        return {key: self._outcome(trial) if trial in self._ends else None for trial, key in self._keys.items()}
+
+    def how_ended(self, trial_id: str) -> str | None:
+        """Return how a trial ended; None while it runs."""
+        return self._ends.get(trial_id)
+
+    def repeated(self, trial_id: str) -> int:
+        """Return how many iterations of a trial were done again, after a kill."""
+        return self._repeated.get(trial_id, 0)
+
+    def stability(self, trial_id: str) -> Stability | None:
+        """Return the verdict on a trial's curve; None without one."""
+        curve = self._curves.get(trial_id, {})
+        if not curve:
+            return None
+        rule = self._rule
+        return stability_rule(
+            [curve[i] for i in sorted(curve)],
+            tail_fraction=rule.tail_fraction,
+            threshold=rule.threshold,
+            max_drop=rule.max_drop,
+        )
+
+    def _outcome(self, trial_id: str) -> Outcome:
+        verdict, values = self.stability(trial_id), self._values.get(trial_id, {})
+        is_whole = self._ends[trial_id] == FINISHED and verdict is not None
+        value = values[max(values)] if values else math.nan
+        return Outcome(bool(is_whole and verdict and verdict.is_stable), value)
+
+    # --- the file ------------------------------------------------------------------------------------------------
+
+    def _note(self, event: dict[str, Any]) -> None:
+        with self._file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(event) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+        self._take(event)
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        trial = event["trial"]
+        if event["event"] == STARTED:
+            self._keys[trial] = TrialKey(**event["key"])
+        elif event["event"] == RESULT:
+            curve, iteration = self._curves.setdefault(trial, {}), event["iteration"]
+            if iteration in curve:
+                self._repeated[trial] = self._repeated.get(trial, 0) + 1
+            if "success" in event:
+                curve[iteration] = event["success"]
+            if "value" in event:
+                self._values.setdefault(trial, {})[iteration] = event["value"]
+        elif event["event"] == ENDED:
+            self._ends[trial] = event["how"]
+        elif event["event"] == LOST:
+            for known in (self._keys, self._curves, self._values, self._ends):
+                known.pop(trial, None)
+
+    def _read(self) -> None:
+        if not self._file.exists():
+            self._file.touch()
+            return
+        text = self._file.read_text(encoding="utf-8")
+        whole, cut = text.rsplit("\n", 1) if "\n" in text else ("", text)
+        if cut:
+            self._file.write_text(whole + "\n" if whole else "", encoding="utf-8")
+        for number, line in enumerate(filter(None, whole.split("\n")), start=1):
+            try:
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                raise CheckpointError(f"{self._file}, line {number} is not an event of a study: {error}") from error
+
+
+EVALUATED = "evaluation/env_runners/sampled"
+"""Settings are compared by this: success on validation tasks."""
+
+
+def _finite(value: Any) -> float | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None

@@ -1,0 +1,199 @@
+"""What a study came to: the chosen policies on the test panel, and all its trials as one record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from arlarena_rllib.config import ARLArenaConfig
+from arlarena_rllib.models.export import MODULE_STATE, load_checkpoint_policy
+from arlarena_rllib.models.load import load_causal_lm
+from arlarena_rllib.objectives import AXES
+from arlarena_rllib.rollout.envs import bare_text_env
+from arlarena_rllib.rollout.session import PlaySession
+from tune_experiments.mlflow_names import metric_values
+from tune_experiments.plots import read_results
+from tune_experiments.progress import ProgressDisplay
+from tune_experiments.quickstart import git_commit
+from tune_experiments.run_config import RunConfig
+from tune_experiments.study_config import Study
+from tune_experiments.study_journal import FAILED, FINISHED, STOPPED, StudyJournal
+from tune_experiments.study_plan import CONFIRM, TrialKey
+from tune_experiments.study_record import ArmRecord, StudyRecord, TestResult, TrialRecord
+
+TESTS = "tests"
+STATUS: dict[str | None, Literal["finished", "stopped", "failed"]] = {
+    FINISHED: "finished", STOPPED: "stopped", FAILED: "failed", None: "failed",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TaskTrials:
+    """The trials of one task after Tune is done with them.
+
+    Attributes:
+        task: its name.
+        folder: holds Tune's folders and, below ``tests``, one result per tested policy.
+        starts: arm -> directory of the policy that its trials began with.
+        journal: what happened to every trial.
+    """
+
+    task: str
+    folder: Path
+    starts: Mapping[str, Path]
+    journal: StudyJournal
+
+    def trial_folder(self, trial_id: str) -> Path | None:
+        """Return Tune's folder of a trial; None when it has none."""
+        return next(self.folder.glob(f"trials.*/*-{trial_id}"), None)
+
+    def checkpoint(self, trial_id: str) -> Path | None:
+        """Return the newest whole checkpoint of a trial."""
+        home = self.trial_folder(trial_id)
+        found = sorted(home.glob("checkpoint_*")) if home else []
+        return next((path for path in reversed(found) if (path / MODULE_STATE).is_file()), None)
+
+
+def test_policies(study: Study, trials: TaskTrials, progress: ProgressDisplay) -> None:
+    """Play the test panel with every start and every confirmed policy; a result that is there already is kept."""
+    waiting = {name: job for name, job in _jobs(trials).items() if not _result_file(trials, name).is_file()}
+    by_start: dict[Path, dict[str, tuple[Path, Path | None]]] = {}
+    for name, (start, checkpoint) in waiting.items():
+        by_start.setdefault(start, {})[name] = (start, checkpoint)
+    for start, jobs in by_start.items():
+        run = study.run_of(trials.task)
+        progress.phase(
+            f"test of {trials.task}: {len(jobs)} policies on {run.run.report_num_tasks} tasks", total=len(jobs)
+        )
+        _play(run, run.algorithm(start), trials, jobs, progress)
+
+
+def _play(
+    run: RunConfig,
+    config: ARLArenaConfig,
+    trials: TaskTrials,
+    jobs: Mapping[str, tuple[Path, Path | None]],
+    progress: ProgressDisplay,
+) -> None:
+    tasks = test_tasks(run)
+    with PlaySession(config) as session:
+        for number, (name, (start, checkpoint)) in enumerate(jobs.items(), start=1):
+            model = load_causal_lm(start) if checkpoint is None else load_checkpoint_policy(checkpoint, start)
+            session.publish(model.named_parameters())
+            panel = session.evaluate(tasks, draws=run.run.report_draws)
+            TestResult(panel.sampled, panel.greedy, panel.n, panel.draws, panel.task_sampled, panel.task_greedy).save(
+                _result_file(trials, name)
+            )
+            progress.advance(number, policy=name, sampled=panel.sampled)
+
+
+def test_tasks(run: RunConfig) -> tuple[str, ...]:
+    """Return the task ids that results are reported on."""
+    config = run.algorithm("")
+    panel = bare_text_env(config.env, config.env_config).tasks()
+    return panel.split(run.run.report_split)[: run.run.report_num_tasks]
+
+
+def _jobs(trials: TaskTrials) -> dict[str, tuple[Path, Path | None]]:
+    """Return name -> (start, checkpoint) of every policy to be tested; a start has no checkpoint."""
+    jobs: dict[str, tuple[Path, Path | None]] = {_start_name(start): (start, None) for start in trials.starts.values()}
+    for trial_id, key in trials.journal.keys().items():
+        checkpoint = trials.checkpoint(trial_id)
+        if key.purpose == CONFIRM and checkpoint is not None:
+            jobs[str(key)] = (trials.starts[key.arm], checkpoint)
+    return jobs
+
+
+def _start_name(start: Path) -> str:
+    return f"start-{start.parent.name}" if start.name == "start" else f"start-{start.name}"
+
+
+def _result_file(trials: TaskTrials, name: str) -> Path:
+    return trials.folder / TESTS / f"{name}.json"
+
+
+# --- the record ---------------------------------------------------------------------------------------------------
+
+
+def record_of(study: Study, tasks: list[TaskTrials], run_ids: Mapping[str, str], began: float) -> StudyRecord:
+    """Return the record of a study.
+
+    Args:
+        study: as configured.
+        tasks: what the trials of every task left.
+        run_ids: trial id -> MLflow run.
+        began: ``time.time()`` of its first start.
+    """
+    config = study.run.algorithm("")
+    return StudyRecord(
+        name=study.run.run.name,
+        arms=[_arm_record(study, arm.name) for arm in study.arms],
+        tasks={trials.task: _task_facts(study.run_of(trials.task)) for trials in tasks},
+        stability={
+            name: getattr(study.stability, name) for name in ("metric", "tail_fraction", "threshold", "max_drop")
+        },
+        iterations=study.run.run.iterations,
+        seeds={"search": [study.settings.search_seed], "confirm": list(study.settings.confirm_seeds)},
+        trials=[
+            _trial_record(study, trials, trial_id, key, run_ids.get(trial_id, ""))
+            for trials in tasks
+            for trial_id, key in trials.journal.keys().items()
+        ],
+        start_test={trials.task: result for trials in tasks if (result := _start_test(trials)) is not None},
+        seconds=time.time() - began,
+        commit=git_commit() or "",
+        engine=config.engine,
+    )
+
+
+def _arm_record(study: Study, name: str) -> ArmRecord:
+    arm = study.arm(name)
+    config = study.run_of(next(iter(study.tasks)), arm).algorithm("")
+    spec = config.objective_spec()
+    return ArmRecord(name, config.method, {axis: str(getattr(spec, axis)) for axis in AXES}, dict(arm.overrides))
+
+
+def _task_facts(run: RunConfig) -> dict[str, Any]:
+    panel = bare_text_env(run.env, run.algorithm("").env_config).tasks()
+    return {"env": run.env, "panel_hash": panel.panel_hash, "n": len(test_tasks(run)), "split": run.run.report_split}
+
+
+def _start_test(trials: TaskTrials) -> TestResult | None:
+    file = _result_file(trials, _start_name(next(iter(trials.starts.values()))))
+    return TestResult.load(file) if file.is_file() else None
+
+
+def _trial_record(study: Study, trials: TaskTrials, trial_id: str, key: TrialKey, run_id: str) -> TrialRecord:
+    home, how = trials.trial_folder(trial_id), trials.journal.how_ended(trial_id)
+    results = read_results(home) if home is not None and (home / "result.json").is_file() else []
+    history = [metric_values(result) for result in results][: study.run.run.iterations]
+    test, checkpoint = _result_file(trials, str(key)), trials.checkpoint(trial_id)
+    return TrialRecord(
+        trial_id=trial_id,
+        arm=key.arm,
+        task=trials.task,
+        setting=dict(study.arm(key.arm).settings[key.setting]),
+        seed=key.seed,
+        purpose="confirm" if key.purpose == CONFIRM else "search",
+        status=STATUS[how],
+        reason=_reason(how, home, results),
+        history=history,
+        test=TestResult.load(test) if test.is_file() else None,
+        checkpoint=str(checkpoint or ""),
+        mlflow_run_id=run_id,
+    )
+
+
+def _reason(how: str | None, home: Path | None, results: list[dict[str, Any]]) -> str:
+    if how == "finished":
+        return ""
+    if how == "stopped":
+        notices = [note for result in results for note in result.get("notices", ()) if "collapse alarm" in note]
+        return notices[0] if notices else "ended early by the scheduler"
+    error = home / "error.txt" if home is not None else None
+    if error is not None and error.is_file():
+        return error.read_text(errors="replace").strip().splitlines()[-1]
+    return "did not end"

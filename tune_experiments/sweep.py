@@ -1,0 +1,306 @@
+"""A study: start per task, Tune over all trials, the chosen settings on the test panel, a report; one folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+import yaml
+from ray import tune
+
+from arlarena_rllib.algorithm import ARLArena
+from arlarena_rllib.config import ARLArenaConfig
+from arlarena_rllib.errors import ConfigError
+from arlarena_rllib.models.load import check_model_dir
+from tune_experiments.prepare import base_model, warm_start
+from tune_experiments.progress import ProgressDisplay
+from tune_experiments.resume import finished_start, resumable_base
+from tune_experiments.run_folder import claimed
+from tune_experiments.schedulers import build_scheduler
+from tune_experiments.stopping import StopRequest, graceful_stop
+from tune_experiments.study_config import Study
+from tune_experiments.study_journal import EVALUATED
+from tune_experiments.study_plan import TrialKey
+from tune_experiments.study_record import StudyRecord, TrialRecord
+from tune_experiments.study_report import ReportFiles, write_report
+from tune_experiments.study_results import TaskTrials, record_of, test_policies
+from tune_experiments.study_searcher import StudySearcher
+from tune_experiments.tracking import MLflowTracker
+from tune_experiments.train import check_early, needed_resources, start_cluster
+
+TRIALS, STARTS = "trials", "starts"
+STUDY_FILE, SETTINGS_FILE = "study.json", "config.yaml"
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """Where a study left its results.
+
+    Attributes:
+        folder: of the study.
+        record: all trials, with their curves and tests.
+        report: the page and the table.
+        failed: trials that failed.
+    """
+
+    folder: Path
+    record: StudyRecord
+    report: ReportFiles
+    failed: list[TrialRecord]
+
+
+def sweep(study: Study, *, resume: bool = False) -> StudyOutcome:
+    """Run a study to its end, or what is left of it, and return the outcome.
+
+    Raises:
+        ConfigError: before anything starts, when it cannot work, or when a resumed study has other settings.
+        CheckpointError: ``resume`` without a study to resume.
+        KeyboardInterrupt: it was stopped; nothing is lost, `resume` goes on.
+    """
+    for task in study.tasks:
+        check_early(study.run_of(task))
+    folder = (Path(study.run.run.storage_path) / study.run.run.name).resolve()
+    with (
+        ProgressDisplay(study.run.run.iterations) as progress,
+        claimed(folder, resume=resume, progress=progress),
+        graceful_stop() as stop,
+    ):
+        began = _hold_to(folder, study, resume=resume)
+        start_cluster(study.run.run.num_cpus)
+        stop.listen()
+        finished: list[TaskTrials] = []
+        trackers: list[MLflowTracker] = []
+        run_ids: dict[str, str] = {}
+        for task in study.tasks:
+            trials, tracker = run_task(study, task, folder / task, stop, progress, resume=resume)
+            test_policies(study, trials, progress)
+            finished.append(trials)
+            trackers.append(tracker)
+            run_ids |= {trial: tracker.run_id(trial) for trial in trials.journal.trial_ids()}
+        record = record_of(study, finished, run_ids, began)
+        record.save(folder / STUDY_FILE)
+        report = write_report(record, folder)
+        for tracker in trackers:
+            _log_study(tracker, record, report)
+    return StudyOutcome(folder, record, report, [trial for trial in record.trials if trial.status == "failed"])
+
+
+def _hold_to(folder: Path, study: Study, *, resume: bool) -> float:
+    """Write the study's settings to its folder, or check that they are those it began with; return when it began."""
+    file = folder / SETTINGS_FILE
+    settings = json.loads(json.dumps({"study": asdict(study.settings), **study.run.given}, default=str))
+    if resume and file.is_file():
+        before = yaml.safe_load(file.read_text())
+        changed = [
+            f"{section}.{key}={now!r} was {then!r}"
+            for section in {**before["settings"], **settings}
+            for key in {**before["settings"].get(section, {}), **settings.get(section, {})}
+            if (now := settings.get(section, {}).get(key)) != (then := before["settings"].get(section, {}).get(key))
+        ]
+        if changed:
+            raise ConfigError(
+                f"--resume continues the study in {folder} as it was. Different now: {', '.join(changed[:5])}. "
+                "Give the same file and overrides, or start a new study with another run.name."
+            )
+        return float(before["began"])
+    began = time.time()
+    file.write_text(yaml.safe_dump({"began": began, "settings": settings}, sort_keys=False))
+    return began
+
+
+def _log_study(tracker: MLflowTracker, record: StudyRecord, report: ReportFiles) -> None:
+    """Put the report and each trial's headline numbers where MLflow's table shows them."""
+    for file in (report.html, report.markdown):
+        tracker.log_artifact(file)
+    for trial in record.trials:
+        if trial.test is not None:
+            test = {"test": {"sampled": trial.test.sampled, "greedy": trial.test.greedy}}
+            tracker.log_metrics(test, step=len(trial.history), trial_id=trial.trial_id)
+    tracker.finish("FINISHED")
+
+
+def run_task(
+    study: Study, task: str, folder: Path, stop: StopRequest, progress: ProgressDisplay, *, resume: bool
+) -> tuple[TaskTrials, MLflowTracker]:
+    """Run all trials of one task, or those that are left of them; the tracker's parent run is still open."""
+    run = study.run_of(task)
+    folder.mkdir(parents=True, exist_ok=True)
+    starts = {arm.name: _start(study, task, arm.name, folder, progress) for arm in study.arms}
+    base = run.algorithm(next(iter(starts.values())))
+    concurrent = room_for(base, study.settings.max_concurrent, progress)
+    searcher = StudySearcher(
+        study.plan(), partial(trial_config, study, task, starts), folder, study.stability, run.run.iterations
+    )
+    tracker = MLflowTracker(
+        run.run.experiment,
+        run_name=run.run.name if len(study.tasks) == 1 else f"{run.run.name}/{task}",
+        storage_dir=folder.parents[1],
+        resolved_config=json.loads(json.dumps(run.resolved(base), default=str)),
+        tags={"study": run.run.name, "task": task, "engine": base.engine},
+        trial_tags=partial(trial_tags, study, searcher),
+        resume=resume,
+    )
+    progress.phase(f"trials of {task}: at most {study.plan().most_trials()}, {concurrent} at a time")
+    tuner = _tuner(study, base, folder, searcher, [tracker, progress], concurrent, resume=resume, progress=progress)
+    try:
+        with stop.gently(partial(_end_study, searcher)):
+            tuner.fit()
+        if not searcher.is_over:
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        tracker.finish("KILLED")
+        raise
+    return TaskTrials(task, folder, starts, searcher.journal), tracker
+
+
+def _end_study(searcher: StudySearcher) -> None:
+    print("\nstopping; the study goes on from its last checkpoints with --resume (again to stop at once)", flush=True)
+    searcher.close()
+    signal.raise_signal(signal.SIGUSR1)  # Tune's own: it writes its notes and ends its trials
+
+
+# --- before Tune --------------------------------------------------------------------------------------------------
+
+
+def _start(study: Study, task: str, arm: str, folder: Path, progress: ProgressDisplay) -> Path:
+    """Return the policy that an arm's trials begin with; arms with the same model and cloning share it."""
+    run = study.run_of(task, study.arm(arm))
+    deciding = {name: run.given.get(name) for name in ("model", "warm_start", "environment", "env_runners")}
+    digest = hashlib.sha256(json.dumps([deciding, run.seed], sort_keys=True, default=str).encode()).hexdigest()[:12]
+    home = folder / STARTS / digest
+    home.mkdir(parents=True, exist_ok=True)
+    if (start := finished_start(home)) is not None:
+        return start
+    base = check_model_dir(resumable_base(run, home) if home.exists() else base_model(run, home))
+    if run.warm_start.source == "none":
+        return base
+    progress.phase(f"cloning for {task}, {arm}", total=run.warm_start.cloning.steps)
+    return warm_start(run, base, home, lambda step, done, loss: progress.advance(step, loss=loss)).path
+
+
+def trial_config(study: Study, task: str, starts: Mapping[str, Path], key: TrialKey) -> dict[str, Any]:
+    """Return the flat settings in which a trial differs from the task's own; seed and method always."""
+    base = study.run_of(task).algorithm(next(iter(starts.values())))
+    config = study.run_of(task, study.arm(key.arm), key.setting, key.seed).algorithm(starts[key.arm])
+    config.reporting(stop_on_collapse=study.settings.stop_on_collapse)
+    before, now = base.to_dict(), config.to_dict()
+    changed = {name: value for name, value in now.items() if name not in before or before[name] != value}
+    return {**changed, "seed": key.seed, "method": config.method}
+
+
+def trial_tags(study: Study, searcher: StudySearcher, trial_id: str) -> dict[str, str]:
+    """Return the tags of a trial's MLflow run."""
+    key = searcher.journal.keys()[trial_id]
+    setting = study.arm(key.arm).settings[key.setting]
+    words = ", ".join(f"{name}={value}" for name, value in setting.items()) or "default"
+    return {"arm": key.arm, "setting": words, "purpose": key.purpose, "seed": str(key.seed)}
+
+
+def room_for(config: ARLArenaConfig, most: int | None, progress: ProgressDisplay) -> int:
+    """Return how many trials fit side by side, and say so.
+
+    Raises:
+        ConfigError: with figures, when not even one fits.
+    """
+    trial, engine = needed_resources(config)
+    available = ray.cluster_resources()
+    fits = {
+        kind: int((available.get(kind, 0.0) + 1e-6) / needed)
+        for kind in trial
+        if (needed := trial[kind] + engine[kind]) > 0
+    }
+    room = min(fits.values(), default=1)
+    figures = ", ".join(f"{trial[k] + engine[k]:g} of {available.get(k, 0.0):g} {k}s" for k in fits)
+    if room < 1:
+        raise ConfigError(
+            f"a trial with its engine needs {figures}: nothing fits. Lower its needs or raise run.num_cpus."
+        )
+    chosen = min(room, most) if most else room
+    progress.message(f"a trial with its engine takes {figures}: {room} fit side by side, {chosen} will run")
+    return chosen
+
+
+# --- Tune ---------------------------------------------------------------------------------------------------------
+
+
+def _tuner(
+    study: Study,
+    base: ARLArenaConfig,
+    folder: Path,
+    searcher: StudySearcher,
+    callbacks: list[tune.Callback],
+    concurrent: int,
+    *,
+    resume: bool,
+    progress: ProgressDisplay,
+) -> tune.Tuner:
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
+    os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")
+    settings = study.run.run
+    tune_config = tune.TuneConfig(
+        search_alg=searcher,
+        scheduler=build_scheduler(study.settings.scheduler, metric=EVALUATED) if study.settings.scheduler else None,
+        num_samples=-1,
+        max_concurrent_trials=concurrent,
+        trial_name_creator=partial(_trial_name, searcher),
+        trial_dirname_creator=partial(_trial_folder, searcher),
+    )
+    trials = max(folder.glob(f"{TRIALS}.*"), default=folder / f"{TRIALS}.0")
+    if resume and (known := _trials_known_to_tune(trials)) is not None:
+        for key in searcher.journal.drop_unknown(known):
+            progress.message(f"trial {key} had not begun when the study was stopped; it starts anew")
+        tuner = tune.Tuner.restore(str(trials), trainable=ARLArena, resume_unfinished=True)
+        # Else Tune goes on with copies, pickled when the study began, that nobody in this process holds.
+        tuner._local_tuner.get_run_config().callbacks = list(callbacks)
+        tuner._local_tuner._tune_config = tune_config
+        return tuner
+    if resume and (lost := searcher.journal.drop_unfinished()):
+        progress.message(f"Tune's notes are missing or cut off; {len(lost)} unfinished trials start anew")
+        trials = trials.with_name(f"{TRIALS}.{len(list(folder.glob(f'{TRIALS}.*')))}")
+    return tune.Tuner(
+        ARLArena,
+        param_space=base,
+        tune_config=tune_config,
+        run_config=tune.RunConfig(
+            name=trials.name,
+            storage_path=str(folder),
+            stop={"training_iteration": settings.iterations},
+            callbacks=callbacks,
+            verbose=0,
+            checkpoint_config=tune.CheckpointConfig(
+                checkpoint_frequency=settings.checkpoint_frequency,
+                checkpoint_at_end=True,
+                num_to_keep=settings.checkpoints_kept,
+            ),
+            failure_config=tune.FailureConfig(max_failures=settings.max_failures),
+        ),
+    )
+
+
+def _trial_name(searcher: StudySearcher, trial: Any) -> str:
+    return searcher.name_of(trial.trial_id)
+
+
+def _trial_folder(searcher: StudySearcher, trial: Any) -> str:
+    return f"{searcher.name_of(trial.trial_id)}-{trial.trial_id}"
+
+
+def _trials_known_to_tune(trials: Path) -> set[str] | None:
+    """Return the ids of the trials in Tune's newest notes; None when there are none, or a kill cut them off."""
+    if not tune.Tuner.can_restore(str(trials)) or not any(trials.glob("search_gen_state-*.json")):
+        return None
+    notes = max(trials.glob("experiment_state-*.json"), default=None)
+    try:
+        state = json.loads(notes.read_text()) if notes else {}
+        return {json.loads(trial)["trial_id"] for trial, _ in state["trial_data"]}
+    except (ValueError, KeyError, TypeError):
+        return None
