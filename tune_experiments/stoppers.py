@@ -16,7 +16,7 @@ from ray.tune.stopper import CombinedStopper
 from ray.tune.utils.serialization import TuneFunctionDecoder
 
 from arlarena_rllib.diagnostics import AlarmSignal, AlarmThresholds, CollapseAlarm
-from arlarena_rllib.diagnostics.metric_names import SUCCESS
+from arlarena_rllib.diagnostics.metric_names import EVALUATION_BEFORE_SAMPLED, SUCCESS
 from arlarena_rllib.errors import CheckpointError
 from arlarena_rllib.objectives import Stability, stability_rule
 from tune_experiments.stopper_base import (
@@ -37,7 +37,8 @@ AnyStopper = TypeVar("AnyStopper", bound=Stopper)
 class StabilityStopper(OncePerIteration):
     """Ends each trial after `iterations` with a verdict of :func:`stability_rule`, and all once enough are stable.
 
-    Results without the metric, or with one that is not finite, are left out of the curve. A trial that something else ends
+    Results without the metric, or with one that is not finite, are left out of the curve; an evaluation before training
+    (``evaluation_before``) counts for the best value. A trial that something else ends
     before gets no verdict.
 
     Args:
@@ -76,6 +77,7 @@ class StabilityStopper(OncePerIteration):
         self.verdicts: dict[str, Stability] = {}
         self._rule = {"tail_fraction": tail_fraction, "threshold": threshold, "max_drop": max_drop}
         self._curves: dict[str, dict[int, float]] = {}
+        self._starts: dict[str, float] = {}
 
     def judge(self, trial_id: str, iteration: int, metrics: Mapping[str, Any]) -> bool:
         """Take one more value of the curve; at its end give the verdict.
@@ -86,6 +88,8 @@ class StabilityStopper(OncePerIteration):
         curve = self._curves.setdefault(trial_id, {})
         if (value := finite(metrics.get(self.metric))) is not None:
             curve[iteration] = value
+        if (before := finite(metrics.get(EVALUATION_BEFORE_SAMPLED))) is not None:
+            self._starts[trial_id] = before
         if iteration < self.iterations:
             return False
         last, tail_fraction = max(curve, default=0), self._rule["tail_fraction"]
@@ -97,7 +101,8 @@ class StabilityStopper(OncePerIteration):
                 f"has no finite value in the last {tail_fraction:.0%} of the {iteration} iterations of trial {trial_id} "
                 f"({f'the last one is of iteration {last}' if last else 'nor before'})",
             )
-        self.verdicts[trial_id] = stability_rule(list(self._curves.pop(trial_id).values()), **self._rule)
+        start = self._starts.pop(trial_id, None)
+        self.verdicts[trial_id] = stability_rule(list(self._curves.pop(trial_id).values()), start=start, **self._rule)
         return True
 
     def stop_all(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from arlarena_rllib.diagnostics.metric_names import EVALUATION_BEFORE_SAMPLED, EVALUATION_SAMPLED
 from arlarena_rllib.errors import CheckpointError
 from arlarena_rllib.objectives import Stability, stability_rule
 from tune_experiments.study_config import StabilitySettings
@@ -36,6 +37,7 @@ class StudyJournal:
         self._keys: dict[str, TrialKey] = {}
         self._curves: dict[str, dict[int, float]] = {}
         self._values: dict[str, dict[int, float]] = {}
+        self._before: dict[str, float] = {}
         self._ends: dict[str, str] = {}
         self._repeated: dict[str, int] = {}
         self._read()
@@ -53,7 +55,8 @@ class StudyJournal:
             iteration > self._iterations
         ):  # one more than asked for, when a kill came between a trial's end and Tune's notes
             return
-        values = {"success": metrics.get(self._rule.metric), "value": metrics.get(EVALUATED)}
+        watched = {"success": self._rule.metric, "value": EVALUATED, "before": EVALUATION_BEFORE_SAMPLED}
+        values = {name: metrics.get(metric) for name, metric in watched.items()}
         known = {name: number for name, value in values.items() if (number := _finite(value)) is not None}
         self._note({"event": RESULT, "trial": trial_id, "iteration": iteration, **known})
 
@@ -106,6 +109,7 @@ class StudyJournal:
             tail_fraction=rule.tail_fraction,
             threshold=rule.threshold,
             max_drop=rule.max_drop,
+            start=self._before.get(trial_id),
         )
 
     def _outcome(self, trial_id: str) -> Outcome:
@@ -133,12 +137,14 @@ class StudyJournal:
                 self._repeated[trial] = self._repeated.get(trial, 0) + 1
             if "success" in event:
                 curve[iteration] = event["success"]
+            if "before" in event:
+                self._before[trial] = event["before"]
             if "value" in event:
                 self._values.setdefault(trial, {})[iteration] = event["value"]
         elif event["event"] == ENDED:
             self._ends[trial] = event["how"]
         elif event["event"] == LOST:
-            for known in (self._keys, self._curves, self._values, self._ends):
+            for known in (self._keys, self._curves, self._values, self._before, self._ends):
                 known.pop(trial, None)
 
     def _read(self) -> None:
@@ -156,7 +162,7 @@ class StudyJournal:
                 raise CheckpointError(f"{self._file}, line {number} is not an event of a study: {error}") from error
 
 
-EVALUATED = "evaluation/env_runners/sampled"
+EVALUATED = EVALUATION_SAMPLED
 """Settings are compared by this: success on validation tasks."""
 
 

@@ -17,6 +17,7 @@ from tune_experiments.study_record import ArmRecord, StudyRecord, TestResult, Tr
 if TYPE_CHECKING:
     from arlarena_rllib.objectives import Stability
 
+BEFORE = "evaluation_before/env_runners/sampled"
 RESAMPLES = 19_999
 ALPHA = 0.05
 
@@ -255,9 +256,9 @@ def verdict(trial: TrialRecord, stability: Mapping[str, Any]) -> Verdict:
     """Return the study's stability rule on a trial; one that did not finish is not stable."""
     from arlarena_rllib.objectives import stability_rule  # torch comes with it
 
-    values = series(trial, stability["metric"])
+    values, before = series(trial, stability["metric"]), series(trial, BEFORE)
     rule = {key: stability[key] for key in ("tail_fraction", "threshold", "max_drop")}
-    numbers = stability_rule(values, **rule) if values else None
+    numbers = stability_rule(values, start=before[0] if before else None, **rule) if values else None
     if trial.status != "finished":
         return Verdict(False, trial.status, numbers)
     if numbers is None:

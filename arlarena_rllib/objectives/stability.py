@@ -15,7 +15,7 @@ class Stability:
         tail_len: values in the tail.
         tail_mean: their mean.
         tail_var: their population variance.
-        drop_from_best: best value of the whole curve minus tail_mean, >= 0.
+        drop_from_best: best value of the whole curve, or the start if that is higher, minus tail_mean, >= 0.
         is_steady: tail_var < threshold; a flat collapse is steady too.
         is_stable: steady, and drop_from_best <= max_drop.
     """
@@ -29,7 +29,12 @@ class Stability:
 
 
 def stability_rule(
-    success: Sequence[float], *, tail_fraction: float = 0.2, threshold: float = 2.5e-3, max_drop: float = 0.1
+    success: Sequence[float],
+    *,
+    tail_fraction: float = 0.2,
+    threshold: float = 2.5e-3,
+    max_drop: float = 0.1,
+    start: float | None = None,
 ) -> Stability:
     """Return the verdict over the last ``ceil(tail_fraction n)`` values of a success curve.
 
@@ -42,6 +47,8 @@ def stability_rule(
         tail_fraction: in (0, 1].
         threshold: > 0, on the variance.
         max_drop: >= 0, how far the tail may lie below the best value.
+        start: success before training, if known; it counts for the best value, because a collapse in the first
+            iterations leaves no better one behind.
     Returns:
         the verdict and its numbers.
     Raises:
@@ -54,6 +61,6 @@ def stability_rule(
     tail = success[-math.ceil(round(tail_fraction * len(success), 9)) :]
     mean = math.fsum(tail) / len(tail)
     variance = math.fsum((value - mean) ** 2 for value in tail) / len(tail)
-    drop = max(success) - mean
+    drop = max(*success, mean if start is None else start) - mean
     is_steady = variance < threshold
     return Stability(len(tail), mean, variance, drop, is_steady, is_steady and drop <= max_drop)

@@ -80,6 +80,14 @@ def test_stability_rule_calls_a_flat_collapse_steady_but_not_stable() -> None:
     assert not stability_rule([0.0, 1.0], tail_fraction=1.0).is_steady
 
 
+def test_stability_rule_sees_a_collapse_before_the_first_value_by_the_start() -> None:
+    flat = [0.05] * 10
+    assert stability_rule(flat).is_stable
+    assert not stability_rule(flat, start=0.45).is_stable
+    assert stability_rule(flat, start=0.45).drop_from_best == pytest.approx(0.4)
+    assert stability_rule(flat, start=0.01) == stability_rule(flat)
+
+
 def test_stability_rule_window_is_rounded_up_but_not_by_rounding_noise() -> None:
     """.2 * 15 = 3.0000000000000004 is three values; .2 * 16 = 3.2 is four."""
     assert stability_rule([0.5] * 15).tail_len == 3

@@ -41,6 +41,18 @@ def test_verdicts_follow_the_stability_rule(tmp_path: Path) -> None:
     assert [(o.is_stable, o.value) for o in outcomes if o] == [(True, 0.52), (False, 0.8), (False, 0.1)]
 
 
+def test_level_curve_below_the_start_is_not_stable(tmp_path: Path) -> None:
+    notes = journal(tmp_path)
+    notes.started("t", KEY)
+    for iteration in range(1, 5):
+        before = {"evaluation_before/env_runners/sampled": 0.44} if iteration == 1 else {}
+        notes.result("t", {"training_iteration": iteration, "env_runners/success_rate": 0.05, **before})
+    notes.ended("t", FINISHED)
+    for seen in (notes, journal(tmp_path)):
+        verdict = seen.stability("t")
+        assert verdict is not None and verdict.is_steady and not verdict.is_stable
+
+
 @pytest.mark.parametrize("how", [STOPPED, FAILED])
 def test_trial_that_did_not_finish_is_not_stable(tmp_path: Path, how: str) -> None:
     notes = journal(tmp_path)
