@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.rllib.utils.typing import ResultDict, StateDict
 from ray.tune.result import DONE
+from torch import Tensor
 
 from arlarena_rllib.collapse_watch import CollapseWatch, measure_prompt_dependence
 from arlarena_rllib.config import ARLArenaConfig
@@ -47,6 +50,7 @@ class ARLArena(Algorithm):
     _watch: CollapseWatch
     _settings: RolloutSettings
     _version: int
+    _held: deque[tuple[int, dict[str, Tensor]]]
     _cursor: int
     _inert: InertWatch
     _notices: list[str]
@@ -172,9 +176,16 @@ class ARLArena(Algorithm):
     # --- weights and the sampler = learner check -----------------------------------------------------------------
 
     def _publish(self, version: int | None = None) -> None:
-        """Publish the learner's weights and compare sampler and learner on a few sequences."""
+        """Publish the learner's weights and compare sampler and learner on a few sequences.
+
+        With ``weight_lag`` the sampler gets the weights of so many versions before, and cannot be compared.
+        """
         self._version = self._version + 1 if version is None else version
         weights = self._learners.ask("export_weights")
+        if self.config.weight_lag:
+            self._held.append((self._version, weights))
+            self._policy.publish(*self._held[0])
+            return
         self._policy.publish(self._version, weights)
         if self.config.sync_check_sequences:
             self._check_sync()
@@ -221,9 +232,19 @@ class ARLArena(Algorithm):
         draws = self.config.evaluation_samples if draws is None else draws
         settings = self.config.rollout_settings(self.config.evaluation_temperature)
         began = time.perf_counter()
-        collected = self._collector.collect(panel_episodes(tasks, draws=draws, seed=self.config.seed), settings)
+        with self._newest_weights():
+            collected = self._collector.collect(panel_episodes(tasks, draws=draws, seed=self.config.seed), settings)
         self._log((TIMERS,), {"evaluation_s": time.perf_counter() - began})
         return summarise_panel(collected.trajectories, n=len(tasks))
+
+    @contextmanager
+    def _newest_weights(self) -> Iterator[None]:
+        """Inside the block a sampler that is held back has the learner's weights."""
+        if self._held:
+            self._policy.publish(*self._held[-1])
+        yield
+        if self._held:
+            self._policy.publish(*self._held[0])
 
     # --- life cycle ----------------------------------------------------------------------------------------------
 
@@ -231,6 +252,7 @@ class ARLArena(Algorithm):
         """Start the engine, then RLlib's runners and learners, then publish the first weights."""
         self._version, self._cursor, self._inert = 0, 0, InertWatch()
         self._notices = []
+        self._held = deque(maxlen=self.config.weight_lag + 1)
         self._spec = self.config.objective_spec()
         self._panel = bare_text_env(self.config.env, self.config.env_config).tasks()
         self._codec = TextCodec(self.config.model_path)
@@ -276,6 +298,7 @@ class ARLArena(Algorithm):
             "probe_prompts": self._probe_prompts,
             "panel_hash": self._panel.panel_hash,
             "alarm": self._watch.get_state(),
+            "held_weights": [(v, {n: t.numpy() for n, t in weights.items()}) for v, weights in self._held],
         }
         return state
 
@@ -288,6 +311,10 @@ class ARLArena(Algorithm):
             self._inert.set_state(arena["inert"])
             self._probe_prompts = arena["probe_prompts"]
             self._watch.set_state(arena["alarm"])
+            self._held.extend(
+                (version, {name: torch.from_numpy(value) for name, value in weights.items()})
+                for version, weights in arena["held_weights"]
+            )
             if arena["panel_hash"] != self._panel.panel_hash:
                 warnings.warn(
                     f"the checkpoint was trained on panel {arena['panel_hash']}, this environment has "
@@ -298,7 +325,11 @@ class ARLArena(Algorithm):
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
         """Restore a checkpoint and publish its weights under its version."""
         super().restore_from_path(path, *args, **kwargs)
-        if hasattr(self, "_collector"):
+        if not hasattr(self, "_collector"):
+            return
+        if self._held:
+            self._policy.publish(*self._held[0])
+        else:
             self._publish(version=self._version)
 
     @classmethod

@@ -351,6 +351,11 @@ class ARLArenaConfig(AlgorithmConfig):
                 f"env_runners.max_response_tokens={self.max_response_tokens} leaves no room for a prompt within "
                 f"serving.max_model_len={self.max_model_len}."
             )
+        if self.old_policy == "sampler" and self.objective_spec().mismatch == "active":
+            raise ConfigError(
+                "training.old_policy='sampler' with mismatch='active': the ratio then starts from the sampler already, "
+                "and the correction would count its distance twice. Leave one of them out."
+            )
         if not isinstance(self.lr, (int, float)) and (self.lr_warmup_iterations or self.lr_decay_iterations):
             raise ConfigError(
                 "training.lr is a schedule of its own, so training.lr_warmup_iterations and lr_decay_iterations "

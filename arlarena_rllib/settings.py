@@ -128,6 +128,12 @@ SETTINGS: dict[str, Setting] = {
         "training", None, _choice(*TASKS, optional=True), "task family whose published values replace the method's"
     ),
     "num_minibatches": Setting("training", 4, _COUNT, "optimiser steps per epoch over one rollout"),
+    "old_policy": Setting(
+        "training",
+        "learner",
+        _choice("learner", "sampler"),
+        "whose log-probs ratios start from: the learner's before the update, or those that the sampler reported",
+    ),
     "micro_batch_tokens": Setting("training", 8192, _COUNT, "padded tokens of one forward and backward pass"),
     "weight_decay": Setting("training", 0.0, _number(0), "AdamW weight decay"),
     "adam_betas": Setting("training", (0.9, 0.99), two_betas, "AdamW betas"),
@@ -155,6 +161,12 @@ SETTINGS: dict[str, Setting] = {
     "request_timeout_s": Setting("serving", 300.0, _number(1e-3), "seconds after which one generation has failed"),
     "retry_budget_s": Setting("serving", 180.0, _number(0), "seconds that a request waits for a replica to come back"),
     "sync_check_sequences": Setting("serving", 4, _COUNT0, "sequences that compare sampler and learner; 0 = off"),
+    "weight_lag": Setting(
+        "serving",
+        0,
+        _COUNT0,
+        "versions that training rollouts are behind the learner; 0 = none. Not compared with it then",
+    ),
     "sync_check_bound": Setting("serving", 1e-2, _number(0), "largest log-prob difference before the run stops"),
     # evaluation on fixed held-out panels
     "evaluation_split": Setting(

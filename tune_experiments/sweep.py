@@ -258,7 +258,7 @@ def _tuner(
     if resume and (known := _trials_known_to_tune(trials)) is not None:
         for key in searcher.journal.drop_unknown(known):
             progress.message(f"trial {key} had not begun when the study was stopped; it starts anew")
-        tuner = tune.Tuner.restore(str(trials), trainable=ARLArena, resume_unfinished=True)
+        tuner = tune.Tuner.restore(str(trials), trainable=ARLArena, param_space=base, resume_unfinished=True)
         # Else Tune goes on with copies, pickled when the study began, that nobody in this process holds.
         tuner._local_tuner.get_run_config().callbacks = list(callbacks)
         tuner._local_tuner._tune_config = tune_config

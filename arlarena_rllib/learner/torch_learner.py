@@ -107,6 +107,8 @@ class PolicyTorchLearner(TorchLearner):
         if OLD_LOGP not in rows:
             rows |= self._scores(rows)
         mismatch = mismatch_metrics(rows[OLD_LOGP], rows["rollout_logp"], rows["loss_mask"])
+        if self.config.old_policy == "sampler":
+            rows[OLD_LOGP] = rows["rollout_logp"]
         rows[_ENTROPY_ROW] = row_mean_entropy(rows[OLD_ENTROPY], rows["loss_mask"])
         self._entropy_threshold = entropy_threshold(collectives.gathered(rows[_ENTROPY_ROW].cpu()))
         self._tables: list[dict[str, Tensor]] = []

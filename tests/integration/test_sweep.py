@@ -1,0 +1,128 @@
+"""A study killed in the middle goes on with nothing lost or repeated, and its report counts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from tune_experiments.study_record import StudyRecord
+
+STUDY = """
+study: {arms: [grpo, gspo], confirm_seeds: [1], max_settings: 2, stability: {threshold: 0.02}}
+run: {name: small, iterations: 3, checkpoint_frequency: 1, report_num_tasks: 8, report_draws: 1}
+model: {corpus_tasks: 20}
+warm_start: {source: clumsy, slip: 0.1, num_tasks: 10, steps: 5}
+environment: {env: arlarena/Sokoban-6x6-1-v0, env_config: {max_turns: 5}}
+env_runners: {groups_per_iteration: 2, group_size: 2, max_response_tokens: 14, prompt_style: compact}
+training: {lr: 3e-4}
+serving: {engine: transformers, num_replicas: 0, max_model_len: 256}
+evaluation: {evaluation_interval: 2, evaluation_num_tasks: 4}
+"""
+
+
+class Sweep:
+    """One `sweep` command in a session of its own, its output in a file."""
+
+    def __init__(self, study: Path, storage: Path, *arguments: str) -> None:
+        self.log = storage / f"log.{len(list(storage.glob('log.*')))}"
+        environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}
+        command = [sys.executable, "-m", "tune_experiments.cli", "sweep", str(study), f"run.storage_path={storage}"]
+        self.process = subprocess.Popen(
+            [*command, *arguments],
+            stdout=self.log.open("w"),
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=Path(__file__).parents[2],
+            start_new_session=True,
+        )
+
+    def wait_for(self, text: str, *, seconds: float = 240) -> None:
+        """Wait until the output holds ``text``."""
+        end = time.monotonic() + seconds
+        while text not in self.log.read_text():
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            assert time.monotonic() < end, self.log.read_text()[-3000:]
+            time.sleep(0.1)
+
+    def result(self, *, seconds: float = 400) -> tuple[int, str]:
+        """Wait for its end and return exit code and output."""
+        return self.process.wait(seconds), self.log.read_text()
+
+    def signal_all(self, number: int) -> None:
+        """Send a signal to the command and all that it started."""
+        os.killpg(self.process.pid, number)
+
+
+@pytest.fixture(scope="module")
+def killed_and_resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A study that was stopped by SIGTERM once and by SIGKILL once, then ran to its end; its folder and last output."""
+    storage = tmp_path_factory.mktemp("sweep")
+    study = storage / "study.yaml"
+    study.write_text(STUDY)
+    first = Sweep(study, storage)
+    first.wait_for("[grpo-0-search-seed0] iteration 2/3")
+    first.process.send_signal(signal.SIGTERM)
+    code, text = first.result()
+    assert code == 130 and "continue with: arlarena sweep" in text, text[-3000:]
+    second = Sweep(study, storage, "--resume")
+    second.wait_for("[gspo-0-search-seed0] iteration 2/3")
+    second.signal_all(signal.SIGKILL)
+    second.process.wait(60)
+    time.sleep(15)  # Ray's own processes notice within seconds that their driver is gone
+    code, text = Sweep(study, storage, "--resume").result()
+    assert code == 0, text[-3000:]
+    return storage / "small", text
+
+
+@pytest.mark.timeout(1200)
+def test_nothing_is_lost_or_repeated(killed_and_resumed: tuple[Path, str]) -> None:
+    folder, text = killed_and_resumed
+    record = StudyRecord.load(folder / "study.json")
+    assert [trial.status for trial in record.trials] == ["finished"] * len(record.trials)
+    assert all([row["training_iteration"] for row in trial.history] == [1, 2, 3] for trial in record.trials)
+    keys = Counter((trial.arm, str(trial.setting), trial.purpose, trial.seed) for trial in record.trials)
+    assert set(keys.values()) == {1}
+    assert {(arm, seed) for arm, _, purpose, seed in keys if purpose == "confirm"} == {("grpo", 1), ("gspo", 1)}
+    assert "[grpo-0-search-seed0] iteration 1/3" not in text and "report:" in text
+
+
+def test_confirmed_policies_are_tested_and_shown(killed_and_resumed: tuple[Path, str]) -> None:
+    folder, _ = killed_and_resumed
+    record = StudyRecord.load(folder / "study.json")
+    tested = [trial.test for trial in record.trials if trial.purpose == "confirm"]
+    assert all(test is not None and test.n == len(test.task_sampled) == 8 for test in tested)
+    assert record.start_test["task"].n == 8
+    assert (folder / "report.html").stat().st_size > 50_000
+    assert "| gspo |" in (folder / "report.md").read_text()
+
+
+def test_mlflow_has_one_run_per_trial_with_each_step_once(killed_and_resumed: tuple[Path, str]) -> None:
+    folder, _ = killed_and_resumed
+    record = StudyRecord.load(folder / "study.json")
+    client = MlflowClient(f"sqlite:///{folder.parent / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("arlarena")
+    runs = {run.info.run_id: run for run in client.search_runs([experiment.experiment_id])}
+    assert len(runs) == len(record.trials) + 1
+    for trial in record.trials:
+        run = runs[trial.mlflow_run_id]
+        steps = [m.step for m in client.get_metric_history(trial.mlflow_run_id, "training_iteration")]
+        assert sorted(steps) == [1, 2, 3]
+        assert run.info.status == "FINISHED" and run.data.tags["arm"] == trial.arm
+        assert run.data.tags["seed"] == str(trial.seed) and run.data.params["training.method"] == trial.arm
+
+
+def test_other_settings_are_refused_for_a_resumed_study(killed_and_resumed: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = killed_and_resumed
+    before = json.loads((folder / "study.json").read_text())
+    code, text = Sweep(folder.parent / "study.yaml", folder.parent, "training.lr=1e-4", "--resume").result()
+    assert code == 2 and "training.lr=0.0001 was 0.0003" in text
+    assert json.loads((folder / "study.json").read_text()) == before
