@@ -14,7 +14,15 @@ from arlarena_rllib.errors import ConfigError, nearest
 
 ASHA, PBT = "asha", "pbt"
 _CLASSES: dict[str, type[TrialScheduler]] = {ASHA: ASHAScheduler, PBT: PopulationBasedTraining}
-_OURS = ("metric", "mode", "time_attr", "hyperparam_mutations", "custom_explore_fn", "stop_last_trials")
+_OURS = (
+    "metric",
+    "mode",
+    "time_attr",
+    "hyperparam_mutations",
+    "custom_explore_fn",
+    "stop_last_trials",
+    "require_attrs",
+)
 MUTATIONS = "mutations"
 TIME = "training_iteration"
 
@@ -54,6 +62,7 @@ def build_scheduler(given: Mapping[str, Any], *, metric: str) -> TrialScheduler:
             )
     if kind == PBT:
         arguments["hyperparam_mutations"] = _mutations(arguments.pop(MUTATIONS, None))
+        arguments["require_attrs"] = False  # the metric comes with an evaluation only, not every iteration
     try:
         return cls(time_attr=TIME, metric=metric, mode="max", **arguments)
     except (TypeError, ValueError, AssertionError, tune.TuneError) as error:

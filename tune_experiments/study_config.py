@@ -14,7 +14,7 @@ from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.presets import find_method
 from tune_experiments.method_grids import Setting, grid_of
 from tune_experiments.run_config import Places, RunConfig, Sections, build_run_config, read_sections, shipped_config
-from tune_experiments.schedulers import check_scheduler
+from tune_experiments.schedulers import PBT, check_scheduler
 from tune_experiments.study_plan import PlannedArm, StudyPlan
 
 STUDY = "study"
@@ -115,9 +115,12 @@ class Study:
         """Return the order of the trials of one task."""
         s = self.settings
         return StudyPlan(
-            tuple(PlannedArm(arm.name, arm.settings) for arm in self.arms),
-            s.search_seed, tuple(s.confirm_seeds), s.max_settings, s.tries_all,
-        )  # fmt: skip
+            arms=tuple(PlannedArm(arm.name, arm.settings) for arm in self.arms),
+            search_seed=None if s.scheduler.get("type") == PBT else s.search_seed,
+            confirm_seeds=tuple(s.confirm_seeds),
+            max_settings=s.max_settings,
+            tries_all=s.tries_all,
+        )
 
     def arm(self, name: str) -> Arm:
         """Return an arm by name."""
@@ -153,6 +156,11 @@ def load_study(path: str | Path, overrides: Sequence[str] = (), *, size: str | N
         tasks=_tasks(settings.tasks, own.get((STUDY, "tasks"), name)),
         run=run,
     )
+    if settings.scheduler.get("type") == PBT and (len(study.arms) > 1 or len(settings.confirm_seeds) < 2):
+        raise ConfigError(
+            f"study.scheduler.type='pbt' ({name}): a population is one arm with at least two study.confirm_seeds; got "
+            f"{len(study.arms)} arms and {len(settings.confirm_seeds)} seeds. Its trials take over each other's weights."
+        )
     _check_trials(study)
     return study
 

@@ -57,14 +57,14 @@ class StudyPlan:
 
     Attributes:
         arms: in order.
-        search_seed: seed of all search trials.
+        search_seed: seed of all search trials; None: no search, every arm's default is run with the confirm seeds.
         confirm_seeds: seeds that the chosen setting of an arm is run with, none of them the search seed.
         max_settings: most settings tried per arm.
         tries_all: try all of them and take the best stable one, instead of the first stable one.
     """
 
     arms: tuple[PlannedArm, ...]
-    search_seed: int
+    search_seed: int | None
     confirm_seeds: tuple[int, ...]
     max_settings: int
     tries_all: bool = False
@@ -88,6 +88,8 @@ class StudyPlan:
 
         The best stable setting; when none is stable, the best of all, so that the failure is shown.
         """
+        if self.search_seed is None:
+            return 0
         planned = next(a for a in self.arms if a.name == arm)
         if self._next_search(planned, known) is not None:
             return None
@@ -103,9 +105,10 @@ class StudyPlan:
         return sum(self._count(arm) + len(self.confirm_seeds) for arm in self.arms)
 
     def _count(self, arm: PlannedArm) -> int:
-        return min(len(arm.settings), self.max_settings)
+        return 0 if self.search_seed is None else min(len(arm.settings), self.max_settings)
 
     def _search_key(self, arm: PlannedArm, number: int) -> TrialKey:
+        assert self.search_seed is not None
         return TrialKey(arm.name, number, SEARCH, self.search_seed)
 
     def _searches(self, arm: PlannedArm, known: Mapping[TrialKey, Outcome | None]) -> Iterator[TrialKey]:

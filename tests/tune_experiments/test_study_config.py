@@ -147,3 +147,11 @@ def test_run_without_a_study_and_study_as_a_run_are_told_apart(tmp_path: Path) -
     file.write_text("study: {arms: [grpo]}")
     with pytest.raises(ConfigError, match=r"'study' .*`arlarena sweep`"):
         load_run_config(file)
+
+
+def test_population_is_one_arm_with_many_seeds(tmp_path: Path) -> None:
+    pbt = "scheduler: {type: pbt, perturbation_interval: 2, mutations: {training.lr: [1e-4, 3e-4]}}"
+    found = study(tmp_path, f"study: {{arms: [grpo], {pbt}}}")
+    assert found.plan().most_trials() == 3
+    with pytest.raises(ConfigError, match=r"got 2 arms and 3 seeds"):
+        study(tmp_path, f"study: {{arms: [grpo, gspo], {pbt}}}")
