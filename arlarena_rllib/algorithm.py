@@ -103,7 +103,7 @@ class ARLArena(Algorithm):
         while chosen.needs_more:
             groups, collected = self._sample_groups(chosen.next_size)
             everything += collected.trajectories
-            usable = [g for g in groups if len(g.trained) >= 2]
+            usable = [g for g in groups if len(g.trained) >= self._least_group_size]
             failed_groups += len(groups) - len(usable)
             offered = [
                 GroupOutcome(
@@ -254,6 +254,7 @@ class ARLArena(Algorithm):
         self._notices = []
         self._held = deque(maxlen=self.config.weight_lag + 1)
         self._spec = self.config.objective_spec()
+        self._least_group_size = self.config.least_group_size()
         self._panel = bare_text_env(self.config.env, self.config.env_config).tasks()
         self._codec = TextCodec(self.config.model_path)
         self._settings = self.config.rollout_settings()

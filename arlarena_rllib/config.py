@@ -217,6 +217,10 @@ class ARLArenaConfig(AlgorithmConfig):
         except ValueError as error:
             raise ConfigError(f"training (method={self.method!r}): {error}") from error
 
+    def least_group_size(self) -> int:
+        """Return how many episodes of a task the method needs: 2 where it compares them, else 1."""
+        return 2 if "groups" in self.objective_spec().needs() else 1
+
     def _row_contents(self) -> set[str]:
         """Return what the rows of this configuration can carry: all but shared prefixes, which no rollout has yet.
 
@@ -336,10 +340,10 @@ class ARLArenaConfig(AlgorithmConfig):
         if self.env is None:
             raise ConfigError("environment.env is not set. Give a Gymnasium id of a text environment.")
         check_environment(self.env)
-        if self.group_size < 2:
+        if self.group_size < self.least_group_size():
             raise ConfigError(
-                f"env_runners.group_size={self.group_size}: advantages compare the episodes of a group, "
-                "so a group needs at least 2."
+                f"env_runners.group_size={self.group_size}: method={self.method!r} compares the episodes of a group, "
+                "so a group needs at least 2. With a critic (ppo, turn_ppo) or reinforce_pp it may be 1."
             )
         if self.num_replicas == 0 and self.num_env_runners > 0:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""The command `python -m benchmarks.run [rollout|update|diagnostics|memory|iteration] [--rounds N] [--out DIR]`."""
+"""The command `python -m benchmarks.run [rollout|update|diagnostics|memory|iteration|tracking] [--rounds N] [--out DIR]`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ BENCHMARKS = {
     "diagnostics": "CPU seconds of the update with the tables of the diagnostics, against the same without",
     "memory": "memory of every process of a served run, against 8 GB",
     "iteration": "where the time of one iteration goes",
+    "tracking": "seconds of MLflow and the other callbacks per iteration, against the iteration",
 }
 """Each is a module of this package with ``run(rounds=, small=)``, which returns a result and its table."""
 RESULTS = Path(__file__).parent / "results"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arlarena_rllib.diagnostics import CollapseAlarm
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.presets import find_method
 from tune_experiments.method_grids import Setting, grid_of
@@ -20,6 +21,7 @@ from tune_experiments.study_plan import PlannedArm, StudyPlan
 STUDY = "study"
 STUDIES = Path(__file__).parent / "configs" / "studies"
 GRID, AUTO = "grid", "auto"
+_LISTS = ("confirm_seeds", "stop_on_collapse")
 _ALONE = ("debugging.seed", "environment.env", "environment.env_config")
 """What an arm may not change: seeds and tasks are the study's."""
 
@@ -56,8 +58,9 @@ class StudySettings:
     """Try all settings of an arm and take the best stable one, instead of the first stable one."""
     max_concurrent: int | None = None
     """Most trials side by side; None: as many as the cluster has room for."""
-    stop_on_collapse: bool = True
-    """End a trial at the first signal of the collapse alarm; it counts as not stable."""
+    stop_on_collapse: tuple[str, ...] = ("nonfinite_steps", "evaluation", "success")
+    """Signals of the collapse alarm that end a trial, which then counts as not stable; [] = none. The others only warn: a
+    format or a gradient often comes back."""
     stability: dict[str, Any] = field(default_factory=dict)
     """Fields of :class:`StabilitySettings`."""
     scheduler: dict[str, Any] = field(default_factory=dict)
@@ -185,7 +188,7 @@ def _study_settings(given: Mapping[str, Any], places: Mapping[tuple[str, str], s
         problem = _problem(key, value)
         if problem:
             raise ConfigError(f"study.{key}={value!r} ({place}) {problem}")
-    values = {**given, **({"confirm_seeds": tuple(given["confirm_seeds"])} if "confirm_seeds" in given else {})}
+    values: dict[str, Any] = {key: tuple(value) if key in _LISTS else value for key, value in given.items()}
     settings = StudySettings(**values)
     if settings.search_seed in settings.confirm_seeds:
         raise ConfigError(
@@ -209,8 +212,12 @@ def _problem(key: str, value: Any) -> str:
             isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in value
         )
         return "" if is_list and len(set(value)) == len(value) else "must be a list of different whole numbers from 0"
-    if key in ("tries_all", "stop_on_collapse"):
+    if key == "tries_all":
         return "" if isinstance(value, bool) else "must be true or false"
+    if key == "stop_on_collapse":
+        signals = CollapseAlarm().signal_names
+        is_known = isinstance(value, list) and all(name in signals for name in value)
+        return "" if is_known else f"must be a list of {', '.join(signals)}"
     if key == "base":
         is_named = isinstance(value, dict) and all(isinstance(name, str) for name in value.values())
         return "" if is_named else "must be size -> name of a run configuration"

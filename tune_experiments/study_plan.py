@@ -1,4 +1,7 @@
-"""Which trial of a study comes next: search every arm for a stable setting, then confirm it on fresh seeds. No Ray."""
+"""Which trial of a study comes next: search every arm for a stable setting, then confirm it on fresh seeds. No Ray.
+
+An arm with one setting has nothing to search for; it goes straight to the confirmation.
+"""
 
 from __future__ import annotations
 
@@ -88,9 +91,9 @@ class StudyPlan:
 
         The best stable setting; when none is stable, the best of all, so that the failure is shown.
         """
-        if self.search_seed is None:
-            return 0
         planned = next(a for a in self.arms if a.name == arm)
+        if not self._count(planned):
+            return 0
         if self._next_search(planned, known) is not None:
             return None
         keys = {n: self._search_key(planned, n) for n in range(self._count(planned))}
@@ -105,7 +108,9 @@ class StudyPlan:
         return sum(self._count(arm) + len(self.confirm_seeds) for arm in self.arms)
 
     def _count(self, arm: PlannedArm) -> int:
-        return 0 if self.search_seed is None else min(len(arm.settings), self.max_settings)
+        """Return how many settings are searched."""
+        count = min(len(arm.settings), self.max_settings)
+        return 0 if self.search_seed is None or count == 1 else count
 
     def _search_key(self, arm: PlannedArm, number: int) -> TrialKey:
         assert self.search_seed is not None

@@ -191,8 +191,8 @@ def _reason(how: str | None, home: Path | None, results: list[dict[str, Any]]) -
     if how == "finished":
         return ""
     if how == "stopped":
-        notices = [note for result in results for note in result.get("notices", ()) if "collapse alarm" in note]
-        return notices[0] if notices else "ended early by the scheduler"
+        last = results[-1].get("notices", ()) if results else ()
+        return next((note for note in last if note.startswith("collapse alarm")), "ended early by the scheduler")
     error = home / "error.txt" if home is not None else None
     if error is not None and error.is_file():
         return error.read_text(errors="replace").strip().splitlines()[-1]

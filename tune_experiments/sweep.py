@@ -16,9 +16,11 @@ from typing import Any
 import ray
 import yaml
 from ray import tune
+from ray.tune.stopper import CombinedStopper
 
 from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.config import ARLArenaConfig
+from arlarena_rllib.diagnostics import AlarmThresholds
 from arlarena_rllib.errors import ConfigError
 from arlarena_rllib.models.load import check_model_dir
 from tune_experiments.prepare import base_model, warm_start
@@ -26,6 +28,7 @@ from tune_experiments.progress import ProgressDisplay
 from tune_experiments.resume import finished_start, resumable_base
 from tune_experiments.run_folder import claimed
 from tune_experiments.schedulers import build_scheduler
+from tune_experiments.stoppers import BudgetStopper, CollapseStopper
 from tune_experiments.stopping import StopRequest, graceful_stop
 from tune_experiments.study_config import Study
 from tune_experiments.study_journal import EVALUATED
@@ -191,7 +194,6 @@ def trial_config(study: Study, task: str, starts: Mapping[str, Path], key: Trial
     """Return the flat settings in which a trial differs from the task's own; seed and method always."""
     base = study.run_of(task).algorithm(next(iter(starts.values())))
     config = study.run_of(task, study.arm(key.arm), key.setting, key.seed).algorithm(starts[key.arm])
-    config.reporting(stop_on_collapse=study.settings.stop_on_collapse)
     before, now = base.to_dict(), config.to_dict()
     changed = {name: value for name, value in now.items() if name not in before or before[name] != value}
     return {**changed, "seed": key.seed, "method": config.method}
@@ -273,7 +275,7 @@ def _tuner(
         run_config=tune.RunConfig(
             name=trials.name,
             storage_path=str(folder),
-            stop={"training_iteration": settings.iterations},
+            stop=_stopper(study),
             callbacks=callbacks,
             verbose=0,
             checkpoint_config=tune.CheckpointConfig(
@@ -284,6 +286,14 @@ def _tuner(
             failure_config=tune.FailureConfig(max_failures=settings.max_failures),
         ),
     )
+
+
+def _stopper(study: Study) -> tune.Stopper:
+    stoppers: list[tune.Stopper] = [BudgetStopper(study.run.run.iterations, metric="training_iteration")]
+    if study.settings.stop_on_collapse:
+        thresholds = AlarmThresholds(**study.run.algorithm("").alarm_thresholds)
+        stoppers.append(CollapseStopper(thresholds, signals=study.settings.stop_on_collapse))
+    return CombinedStopper(*stoppers)
 
 
 def _trial_name(searcher: StudySearcher, trial: Any) -> str:

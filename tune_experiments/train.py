@@ -43,6 +43,9 @@ from tune_experiments.stopping import StopAfter, StopRequest, graceful_stop
 from tune_experiments.tracking import MLflowTracker
 from tune_experiments.trial_errors import last_line
 
+IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Set by Ray in the environment of a submitted job's command."""
+
 
 @dataclass
 class TrainOutcome:
@@ -265,6 +268,11 @@ def report_panels(run: RunConfig, models: dict[str, Path], progress: ProgressDis
 def check_early(run: RunConfig) -> None:
     """Refuse what can be refused before minutes of work and before a folder is touched."""
     check_name(run.run.name)
+    if IN_JOB in os.environ and not Path(run.run.storage_path).is_absolute():
+        raise ConfigError(
+            f"run.storage_path={run.run.storage_path!r} is relative, and the working directory of a submitted job is a copy "
+            "that Ray deletes: give an absolute path that all nodes see."
+        )
     config = run.checked()
     bare_text_env(config.env, config.env_config).tasks()
     if run.model.path is not None:
@@ -287,7 +295,7 @@ def _start(run: RunConfig, base: Path, folder: Path, resume: bool, progress: Pro
 def start_cluster(num_cpus: int) -> None:
     """Connect to the running Ray cluster, or start a local one of ``num_cpus`` logical CPUs; start Serve."""
     if not ray.is_initialized():
-        if os.environ.get("RAY_ADDRESS") or os.environ.get("RAY_JOB_ID"):
+        if os.environ.get("RAY_ADDRESS") or IN_JOB in os.environ:
             ray.init(log_to_driver=False)
         else:
             ray.init(num_cpus=num_cpus, include_dashboard=False, log_to_driver=False, object_store_memory=400_000_000)

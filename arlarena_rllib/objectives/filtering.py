@@ -94,7 +94,11 @@ def keep_all(group: GroupOutcome, spec: ObjectiveSpec) -> bool:
     return True
 
 
-@register("dynamic", reads=("filter_metric", "max_tries", "fill", "cold_start_iterations", "oversampling", "surplus"))
+@register(
+    "dynamic",
+    needs=("groups",),
+    reads=("filter_metric", "max_tries", "fill", "cold_start_iterations", "oversampling", "surplus"),
+)
 def dynamic(group: GroupOutcome, spec: ObjectiveSpec) -> bool:
     """Return whether a group's episodes differ: ``0 < #success < G``, or returns not all equal.
 

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 F = TypeVar("F")
 
 NEEDS: dict[str, str] = {
+    "groups": "several episodes of each task",
     "anchors": "a state key of every turn",
     "anchor_texts": "the text of every turn's state",
     "turns": "one row per turn",

@@ -92,3 +92,14 @@ def test_tables_and_bars_align() -> None:
     lines = table(["name", "value"], [["a", 1.0], ["longer", 12345.6]]).splitlines()
     assert [line.split() for line in lines[2:]] == [["a", "1"], ["longer", "12346"]]
     assert bars({"half": 1.0, "other": 1.0}, unit="s").count("#" * 20 + " ") == 2
+
+
+def test_tracking_benchmark_times_every_hook_of_every_iteration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tracking", "--small", "--rounds", "1", "--out", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "tracking.json").read_text())
+    assert result["calls"]["MLflowTracker.on_trial_result"] == result["calls"]["ProgressDisplay.on_trial_result"] == 2
+    assert result["figure"]["value"] == pytest.approx(sum(result["seconds"].values()) / result["iteration_s"])
+    assert result["seconds"]["MLflowTracker.on_trial_result"] > 0
+    assert "each with a checkpoint" in capsys.readouterr().out

@@ -118,9 +118,16 @@ def test_zero_groups_message_names_key_value_and_what_is_allowed() -> None:
         config.check_settings()
 
 
-def test_singleton_groups_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"group_size=1.*at least 2"):
-        ARLArenaConfig().environment(ENV).env_runners(group_size=1).check_settings()
+@pytest.mark.parametrize("method", ["grpo", "rloo", "gigpo", "empg", "reinforce_pp_baseline", "dapo"])
+def test_singleton_groups_are_refused_where_episodes_are_compared(method: str) -> None:
+    config = ARLArenaConfig().environment(ENV).env_runners(group_size=1).training(method=method)
+    with pytest.raises(ConfigError, match=rf"group_size=1: method='{method}' .*at least 2"):
+        config.check_settings()
+
+
+@pytest.mark.parametrize("method", ["ppo", "turn_ppo", "reinforce_pp"])
+def test_methods_without_groups_take_single_episodes(method: str) -> None:
+    ARLArenaConfig().environment(ENV).env_runners(group_size=1).training(method=method).check_settings()
 
 
 def test_unknown_environment_names_the_nearest_and_the_shipped_ones() -> None:

@@ -83,3 +83,12 @@ class _HangingPool:
 
     def close(self) -> None:
         pass
+
+
+def test_critic_trains_on_single_episodes(ray_cluster: None, tiny_model_dir: Path) -> None:
+    config = small_config(tiny_model_dir, method="ppo").env_runners(group_size=1, groups_per_iteration=6)
+    algorithm = config.build_algo()
+    result = algorithm.train()
+    algorithm.stop()
+    assert result["groups"]["trained"] == result["groups"]["started"] == 6
+    assert result["learners"]["default_policy"]["num_tokens"] > 0

@@ -312,7 +312,7 @@ def test_advantage_without_what_it_needs_raises_and_names_it(rows_of: Callable[.
         "prefixes": "prefix_id_B_T",
         "mask": "mask_B_T",
     }
-    needs, rows, spec = AXES["advantage"].needs(name) - {"turns"}, rows_of(0), ObjectiveSpec(advantage=name)
+    needs, rows, spec = AXES["advantage"].needs(name) - {"turns", "groups"}, rows_of(0), ObjectiveSpec(advantage=name)
     optional = [n for n in vars(rows) if n.endswith("_B_T")] + ["anchor_id_B", "anchor_text_B"]
     optional += ["truncated_B", "bootstrap_value_B"]
     needed = {fields[need] for need in needs} | ({"truncated_B", "bootstrap_value_B"} if "values" in needs else set())

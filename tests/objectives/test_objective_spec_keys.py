@@ -170,19 +170,21 @@ def test_key_of_another_choice_is_unread(spec: ObjectiveSpec, key: str) -> None:
 
 
 def test_needs_are_those_of_the_choices_and_of_the_kl_in_the_reward() -> None:
-    assert ObjectiveSpec().needs() == frozenset()
+    assert ObjectiveSpec().needs() == {"groups"}
+    assert ObjectiveSpec(advantage="gae_token", filtering="dynamic").needs() == {"mask", "values", "groups"}
     assert not ObjectiveSpec(advantage="gigpo").scores_before_advantages
-    assert ObjectiveSpec(advantage="gigpo").needs() == {"anchors", "turns"}
-    assert ObjectiveSpec(advantage="gigpo", anchor_match="similar").needs() == {"anchors", "turns", "anchor_texts"}
-    assert ObjectiveSpec(anchor_match="similar").needs() == frozenset()
+    assert ObjectiveSpec(advantage="gigpo").needs() == {"groups", "anchors", "turns"}
+    similar = ObjectiveSpec(advantage="gigpo", anchor_match="similar")
+    assert similar.needs() == {"groups", "anchors", "turns", "anchor_texts"}
+    assert ObjectiveSpec(anchor_match="similar").needs() == {"groups"}
     in_reward = ObjectiveSpec(kl_in="reward")
-    assert in_reward.needs() == {"mask", "old_logp", "ref_logp"}
+    assert in_reward.needs() == {"groups", "mask", "old_logp", "ref_logp"}
     assert in_reward.scores_before_advantages
-    assert ObjectiveSpec(kl_in="reward", kl_coef=0.0).needs() == frozenset()
+    assert ObjectiveSpec(kl_in="reward", kl_coef=0.0).needs() == {"groups"}
     assert ObjectiveSpec(advantage="gae_turn").needs() == {"mask", "values", "turns"}
     assert ObjectiveSpec(advantage="empg").scores_before_advantages
-    assert ObjectiveSpec(void_turn="mask_turn").needs() == {"turns"}
-    assert ObjectiveSpec(overlong_buffer=1, overlong_max_len=2).needs() == {"mask"}
+    assert ObjectiveSpec(void_turn="mask_turn").needs() == {"groups", "turns"}
+    assert ObjectiveSpec(overlong_buffer=1, overlong_max_len=2).needs() == {"groups", "mask"}
 
 
 def test_need_that_cannot_be_had_is_refused_with_who_needs_it() -> None:

@@ -10,7 +10,7 @@ from arlarena_rllib.errors import ConfigError
 from arlarena_rllib.presets import METHODS
 from tune_experiments.method_grids import grid_of
 from tune_experiments.run_config import load_run_config
-from tune_experiments.study_config import Study, load_study
+from tune_experiments.study_config import STUDIES, Study, load_study
 
 HEAD = """
 environment: {env: arlarena/Guess-v0}
@@ -117,6 +117,10 @@ def test_every_method_has_a_grid_that_it_reads(tmp_path: Path, method: str) -> N
             "study: {arms: {a: {training.method: grpo, grid: {training.kl_coef: 1}}}}",
             r"grid\.training\.kl_coef=1 .* a list",
         ),
+        (
+            "study: {arms: [grpo], stop_on_collapse: [sucess]}",
+            r"study\.stop_on_collapse=\['sucess'\] .* a list of .*success",
+        ),
         ("study: {arms: {'a b': {}}}", r"the name of an arm has letters"),
         ("study: {arms: [grpo], tasks: {t: {environment.env: nowhere-v0}}}", r"nowhere-v0"),
     ],
@@ -155,3 +159,17 @@ def test_population_is_one_arm_with_many_seeds(tmp_path: Path) -> None:
     assert found.plan().most_trials() == 3
     with pytest.raises(ConfigError, match=r"got 2 arms and 3 seeds"):
         study(tmp_path, f"study: {{arms: [grpo, gspo], {pbt}}}")
+
+
+@pytest.mark.parametrize("file", sorted(STUDIES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_shipped_study_loads_in_every_size(file: Path) -> None:
+    sizes = load_study(file).settings.base
+    assert "cpu" in sizes
+    for size in sizes:
+        found = load_study(file, size=size)
+        assert found.run.run.name == file.stem and len(found.arms) >= 3
+
+
+def test_unknown_size_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--size='tpu' is not among study\.base .*cpu, gpu"):
+        load_study(STUDIES / "methods.yaml", size="tpu")

@@ -9,7 +9,9 @@ import pytest
 from tune_experiments.study_plan import CONFIRM, SEARCH, Outcome, PlannedArm, StudyPlan, TrialKey
 
 STABLE, UNSTABLE = Outcome(True, 0.5), Outcome(False, 0.4)
-PLAN = StudyPlan((PlannedArm("a", ({}, {"x": 1}, {"x": 2})), PlannedArm("b", ({},))), 0, (1, 2), max_settings=3)
+PLAN = StudyPlan(
+    (PlannedArm("a", ({}, {"x": 1}, {"x": 2})), PlannedArm("b", ({}, {"y": 1}))), 0, (1, 2), max_settings=3
+)
 
 
 def search(arm: str, number: int) -> TrialKey:
@@ -42,14 +44,21 @@ def test_grid_goes_on_until_a_setting_is_stable() -> None:
 def test_without_a_stable_setting_the_best_of_all_is_confirmed() -> None:
     values = {search("a", 0): 0.1, search("a", 1): 0.3, search("a", 2): math.nan}
     order = played(PLAN, {key: Outcome(False, value) for key, value in values.items()})
-    assert order[:4] == [search("a", 0), search("a", 1), search("a", 2), search("b", 0)]
-    assert order[4:6] == confirm("a", 1)
+    assert order[:5] == [search("a", 0), search("a", 1), search("a", 2), search("b", 0), search("b", 1)]
+    assert order[5:7] == confirm("a", 1)
+
+
+def test_arm_with_one_setting_is_confirmed_without_a_search() -> None:
+    plan = StudyPlan((PlannedArm("a", ({},)), PlannedArm("b", ({}, {"y": 1}))), 0, (1, 2), max_settings=3)
+    assert plan.open_trials({}) == [search("b", 0), *confirm("a", 0)]
+    assert played(plan, {search("b", 0): STABLE}) == [search("b", 0), *confirm("a", 0), *confirm("b", 0)]
+    assert plan.most_trials() == 2 + 4
 
 
 def test_budget_cuts_the_grid() -> None:
     plan = StudyPlan(PLAN.arms, 0, (1, 2), max_settings=2)
     assert search("a", 2) not in played(plan, {})
-    assert (plan.most_trials(), PLAN.most_trials()) == (2 + 1 + 4, 3 + 1 + 4)
+    assert (plan.most_trials(), PLAN.most_trials()) == (2 + 2 + 4, 3 + 2 + 4)
 
 
 def test_trying_all_takes_the_best_stable_one_over_a_better_unstable_one() -> None:
@@ -76,7 +85,7 @@ def test_while_a_trial_runs_only_independent_ones_may_start() -> None:
 
 def test_trying_all_starts_a_whole_arm_side_by_side() -> None:
     plan = StudyPlan(PLAN.arms, 0, (1, 2), max_settings=3, tries_all=True)
-    assert plan.open_trials({}) == [search("a", 0), search("a", 1), search("a", 2), search("b", 0)]
+    assert plan.open_trials({}) == [search("a", 0), search("a", 1), search("a", 2), search("b", 0), search("b", 1)]
 
 
 @pytest.mark.parametrize("stable", [0, 1, 2, None])

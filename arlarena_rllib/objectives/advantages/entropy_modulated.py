@@ -22,7 +22,7 @@ _EPS = 1e-8
 @register(
     "empg",
     reads=(*NORMALISED_READS, "empg_k", "empg_k_future", "empg_zeta"),
-    needs=("mask", "entropy", "turns"),
+    needs=("groups", "mask", "entropy", "turns"),
 )
 def empg(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return ``A_i = g_i A_grpo_i + zeta f_{next turn of i}``, centred over the rows.

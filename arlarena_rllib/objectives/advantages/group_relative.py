@@ -23,7 +23,7 @@ BASELINE_READS = ("adv_unit", "adv_singleton", "penalty_scheme")
 NORMALISED_READS = (*BASELINE_READS, "adv_norm", "adv_eps", "adv_ddof")
 
 
-@register("grpo", reads=NORMALISED_READS)
+@register("grpo", reads=NORMALISED_READS, needs=("groups",))
 def grpo(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return ``A = (score - mean_group) / (std_group + eps)``; with ``adv_norm="mean_norm"`` without the division.
 
@@ -48,7 +48,7 @@ def grpo(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     return _terms(advantage_U, samples)
 
 
-@register("rloo", reads=BASELINE_READS)
+@register("rloo", reads=BASELINE_READS, needs=("groups",))
 def rloo(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return ``A_i = score_i - mean_{j != i} score_j = G/(G-1) (score_i - mean_group)``.
 

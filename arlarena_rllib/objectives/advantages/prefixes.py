@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from arlarena_rllib.objectives.spec import ObjectiveSpec
 
 
-@register("arpo_soft", reads=NORMALISED_READS)
+@register("arpo_soft", reads=NORMALISED_READS, needs=("groups",))
 def arpo_soft(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return the GRPO advantage of the whole trajectory on all its rows, shared tokens included.
 
@@ -32,7 +32,7 @@ def arpo_soft(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     return grpo(rows, spec)
 
 
-@register("arpo_hard", reads=NORMALISED_READS, needs=("mask", "prefixes"), rules_out=("row_advantages",))
+@register("arpo_hard", reads=NORMALISED_READS, needs=("groups", "mask", "prefixes"), rules_out=("row_advantages",))
 def arpo_hard(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return, per token, the mean GRPO advantage of the trajectories that share the token.
 

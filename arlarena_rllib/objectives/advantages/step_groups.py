@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from arlarena_rllib.objectives.spec import ObjectiveSpec
 
 _STATE_READS = ("anchor_match", "similarity_threshold", "gamma")
-_NEEDS = ("anchors", "turns")
+_NEEDS = ("groups", "anchors", "turns")
 
 
 @register("gigpo", reads=(*NORMALISED_READS, *_STATE_READS, "omega"), needs=_NEEDS)

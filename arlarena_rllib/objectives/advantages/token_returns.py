@@ -40,7 +40,7 @@ def reinforce_pp(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     return AdvantageTerms(advantage_B_T, {"token_reward": reward_B_T, "token_return": return_B_T})
 
 
-@register("reinforce_pp_baseline", reads=BASELINE_READS, needs=("mask",))
+@register("reinforce_pp_baseline", reads=BASELINE_READS, needs=("groups", "mask"))
 def reinforce_pp_baseline(rows: AdvantageRows, spec: ObjectiveSpec) -> AdvantageTerms:
     """Return ``score - mean_group`` on each policy token, whitened over all policy tokens of the batch.
 
