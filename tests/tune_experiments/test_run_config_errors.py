@@ -89,5 +89,5 @@ def test_combination_that_cannot_work_is_named_with_the_places_of_its_keys(tmp_p
     with pytest.raises(ConfigError, match=r"line 3; override 'training\.advantage=gae_token'\)"):
         run.checked()
     run = load_run_config(_write(tmp_path, text))
-    with pytest.raises(ConfigError, match=r"group_size=1: .* \(in run\.yaml, line 4\)"):
+    with pytest.raises(ConfigError, match=r"group_size=1: .* \(in run\.yaml, line 3; run\.yaml, line 4\)"):
         run.checked()
