@@ -1,8 +1,9 @@
-"""The command `arlarena`: train, sweep, report, evaluate, methods, envs, models."""
+"""The command `arlarena`: train, sweep, report, deliver, evaluate, methods, envs, models."""
 
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import shlex
@@ -45,6 +46,11 @@ def guarded(command: Callable[[], int]) -> int:
     except (ArenaError, EnvConnectorError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_ERROR
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"no room on the disk: {error}. Make room, then go on with --resume.", file=sys.stderr)
+        return EXIT_ERROR
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -72,6 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write the report of a study again")
     report.add_argument("folder", help="of the study, where its study.json is")
     report.set_defaults(run=_report)
+
+    deliver = commands.add_parser("deliver", help="send MLflow what it did not take while it was away")
+    deliver.add_argument("storage_path", help="run.storage_path of the runs")
+    deliver.set_defaults(run=_deliver)
 
     evaluate = commands.add_parser("evaluate", help="success of a model or checkpoint on a fixed panel")
     evaluate.add_argument("config", help="configuration that names the environment and the engine")
@@ -155,6 +165,24 @@ def _report(options: argparse.Namespace) -> int:
     files = report_command(Path(options.folder))
     print(f"report:  {files.html}\ntable:   {files.markdown}")
     return EXIT_OK
+
+
+def _deliver(options: argparse.Namespace) -> int:
+    from arlarena_rllib.errors import ConfigError
+    from tune_experiments.delivery_left import deliver_left
+    from tune_experiments.mlflow_store import resolve_tracking_uri
+
+    storage = Path(options.storage_path)
+    if not storage.is_dir():
+        raise ConfigError(
+            f"STORAGE_PATH={options.storage_path!r} is not a directory. Give the run.storage_path of a run."
+        )
+    files = list(deliver_left(storage, resolve_tracking_uri(None, storage), other_stores=True))
+    for left in files:
+        print(f"{left.file}: {left}")
+    if not files:
+        print(f"nothing waits in {storage}, or the runs that it belongs to still go on")
+    return EXIT_ERROR if any(left.reason for left in files) else EXIT_OK
 
 
 def _evaluate(options: argparse.Namespace) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from filelock import FileLock
@@ -18,25 +20,52 @@ from arlarena_rllib.errors import ArenaError
 
 logger = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+R = TypeVar("R")
 PARENT_TAG, TRIAL_TAG, COMMIT_TAG = "mlflow.parentRunId", "trial_id", "mlflow.source.git.commit"
 STEP_METRIC = "training_iteration"
 MAX_METRICS_PER_CALL, MAX_PARAMS_PER_CALL, MAX_TAG_LENGTH = 1000, 100, 8000
-MAX_UNSENT_POINTS = 200_000
 LOCK_TIMEOUT_S = 300.0
 _SQLITE = "sqlite:///"
+_AUTOFLUSH = re.compile(r"^\(raised as a result of Query-invoked autoflush[^)]*\) ")
 _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    # The defaults (7 retries, 120 s each) would stop a training for many minutes when the server is away.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    # The defaults (7 retries, 120 s each) would stop a training for many minutes when the server is away. One retry, at
+    # once, is for a connection that the server closed meanwhile; all else is tried again with the next iteration.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
 }
+_REFUSALS = ("INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS")
 
 
 class TrackingError(ArenaError, RuntimeError):
     """The MLflow store cannot be opened, or a run or status that was named does not exist."""
+
+
+class StoreAwayError(TrackingError):
+    """The store does not answer, or cannot write at present."""
+
+
+class StoreRefusedError(TrackingError):
+    """The store answers that it will not take this, now or later."""
+
+
+def _in_two_errors(method: Callable[Concatenate[RunStore, P], R]) -> Callable[Concatenate[RunStore, P], R]:
+    """Turn what MLflow raises into :class:`StoreAwayError` or :class:`StoreRefusedError`."""
+
+    @wraps(method)
+    def asked(self: RunStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self, *args, **kwargs)
+        except (self._failure, OSError) as error:
+            is_refusal = getattr(error, "error_code", "") in _REFUSALS
+            raise (StoreRefusedError if is_refusal else StoreAwayError)(_told(error)) from error
+
+    return asked
 
 
 def resolve_tracking_uri(tracking_uri: str | None, storage_dir: str | Path) -> str:
@@ -85,7 +114,8 @@ class RunStore:
         for key, value in _QUIET.items():
             os.environ.setdefault(key, value)
         logging.getLogger("alembic").setLevel(logging.WARNING)
-        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+        # It prints a traceback for each call that a database refuses; who asks is told by an exception.
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         self.tracking_uri = tracking_uri
         began = time.monotonic()
         is_new = tracking_uri.startswith(_SQLITE) and not Path(tracking_uri.removeprefix(_SQLITE)).exists()
@@ -99,11 +129,10 @@ class RunStore:
                 self.client = MlflowClient(tracking_uri=tracking_uri)
                 self.experiment_id = self._open_experiment(experiment_name)
         except MlflowException as error:
-            raise TrackingError(
-                f"tracking_uri={public_uri(tracking_uri)!r} cannot be used: {error} "
+            raise StoreAwayError(
+                f"tracking_uri={public_uri(tracking_uri)!r} cannot be used: {_told(error)} "
                 "Allowed: sqlite:///<absolute path>/mlflow.db, another database URI, or http(s)://<MLflow server>."
             ) from error
-        self._unsent: dict[str, list[Any]] = {}
         logger.info("MLflow store open after %.1f s, experiment %r", time.monotonic() - began, experiment_name)
 
     def _open_experiment(self, name: str) -> str:
@@ -129,15 +158,18 @@ class RunStore:
 
     # --- runs ----------------------------------------------------------------------------------------------------
 
-    def create_run(self, name: str, tags: Mapping[str, str]) -> str:
+    @_in_two_errors
+    def create_run(self, name: str, tags: Mapping[str, str], at_ms: int) -> str:
         """Start a run (status RUNNING) and return its id."""
         tags = {key: str(value)[:MAX_TAG_LENGTH] for key, value in tags.items()}
-        return self.client.create_run(self.experiment_id, run_name=name, tags=tags).info.run_id
+        return self.client.create_run(self.experiment_id, start_time=at_ms, run_name=name, tags=tags).info.run_id
 
+    @_in_two_errors
     def find_child(self, parent_run_id: str, trial_id: str) -> str | None:
         """Return the newest child of ``parent_run_id`` for ``trial_id``, or None."""
         return self._newest(f"tags.`{PARENT_TAG}` = '{parent_run_id}' AND tags.{TRIAL_TAG} = {_quoted(trial_id)}")
 
+    @_in_two_errors
     def find_parent(self, name: str) -> str | None:
         """Return the newest run called ``name`` that is nobody's child, or None."""
         for run in self._search(f"attributes.run_name = {_quoted(name)}", 100):
@@ -145,12 +177,18 @@ class RunStore:
                 return run.info.run_id
         return None
 
+    @_in_two_errors
+    def find_tagged(self, tag: str, value: str) -> str | None:
+        """Return the newest run with this tag, or None."""
+        return self._newest(f"tags.{tag} = {_quoted(value)}")
+
     def _newest(self, query: str) -> str | None:
         return next((run.info.run_id for run in self._search(query, 1)), None)
 
     def _search(self, query: str, count: int) -> Sequence[Any]:
         return self.client.search_runs([self.experiment_id], query, max_results=count, order_by=["start_time DESC"])
 
+    @_in_two_errors
     def exists(self, run_id: str) -> bool:
         """Say whether the store still has this run, not deleted."""
         try:
@@ -160,37 +198,31 @@ class RunStore:
                 return False
             raise
 
-    def last_step(self, run_id: str) -> int:
-        """Return the highest training iteration that the run has, -1 without any."""
-        return max((point.step for point in self.client.get_metric_history(run_id, STEP_METRIC)), default=-1)
+    @_in_two_errors
+    def steps(self, run_id: str) -> dict[int, int]:
+        """Return the training iterations that the run has -> time of logging in ms."""
+        return {point.step: point.timestamp for point in self.client.get_metric_history(run_id, STEP_METRIC)}
 
-    def set_status(self, run_id: str, status: str) -> None:
+    @_in_two_errors
+    def set_status(self, run_id: str, status: str, at_ms: int) -> None:
         """Reopen the run (RUNNING) or close it (FINISHED, FAILED, KILLED)."""
         if status == "RUNNING":
             self.client.update_run(run_id, status=status)
         else:
-            self.client.set_terminated(run_id, status)
+            self.client.set_terminated(run_id, status, at_ms)
 
     # --- what a run holds ----------------------------------------------------------------------------------------
 
-    def log_metrics(self, run_id: str, points: Sequence[tuple[str, float, int]]) -> None:
-        """Write ``(name, value, step)`` points in one call; what a failing store refuses is sent with the next call."""
+    @_in_two_errors
+    def log_metrics(self, run_id: str, points: Sequence[tuple[str, float, int]], at_ms: int) -> None:
+        """Write ``(name, value, step)`` points; the same ones again, with the same time, change nothing."""
         from mlflow.entities import Metric
 
-        now_ms = int(time.time() * 1000)
-        waiting = self._unsent.pop(run_id, [])
-        waiting += [Metric(name, value, now_ms, step) for name, value, step in points]
-        for first in range(0, len(waiting), MAX_METRICS_PER_CALL):
-            try:
-                self.client.log_batch(run_id, metrics=waiting[first : first + MAX_METRICS_PER_CALL])
-            except self._failure as error:
-                if getattr(error, "error_code", "") == "INVALID_PARAMETER_VALUE":  # it would be refused again
-                    logger.warning("MLflow refused metric points of run %s: %s They are dropped.", run_id, error)
-                    continue
-                kept = self._unsent[run_id] = waiting[first:][-MAX_UNSENT_POINTS:]
-                logger.warning("MLflow did not take %d points of run %s: %s Sent next time.", len(kept), run_id, error)
-                return
+        metrics = [Metric(name, value, at_ms, step) for name, value, step in points]
+        for first in range(0, len(metrics), MAX_METRICS_PER_CALL):
+            self.client.log_batch(run_id, metrics=metrics[first : first + MAX_METRICS_PER_CALL])
 
+    @_in_two_errors
     def log_params(self, run_id: str, params: Mapping[str, str]) -> None:
         """Write parameters that the run does not have; one that it has with another value stays, with a warning."""
         from mlflow.entities import Param
@@ -205,27 +237,24 @@ class RunStore:
         for first in range(0, len(new), MAX_PARAMS_PER_CALL):
             self.client.log_batch(run_id, params=new[first : first + MAX_PARAMS_PER_CALL])
 
+    @_in_two_errors
     def set_tags(self, run_id: str, tags: Mapping[str, Any]) -> None:
         """Set tags in one call; values are cut to MLflow's limit."""
         from mlflow.entities import RunTag
 
         self.client.log_batch(run_id, tags=[RunTag(key, str(value)[:MAX_TAG_LENGTH]) for key, value in tags.items()])
 
+    @_in_two_errors
     def log_text(self, run_id: str, text: str, name: str) -> None:
         """Store ``text`` as the artifact ``name``."""
         self.client.log_text(run_id, text, name)
 
+    @_in_two_errors
     def log_path(self, run_id: str, path: Path, folder: str | None = None) -> None:
         """Store a file, or a folder with what is in it, as artifacts."""
+        if not path.exists():
+            raise StoreRefusedError(f"{path} is gone.")
         (self.client.log_artifacts if path.is_dir() else self.client.log_artifact)(run_id, str(path), folder)
-
-    @contextmanager
-    def tolerant(self, what: str) -> Iterator[None]:
-        """Turn a failure of the store inside the block into a warning: tracking must not end a training."""
-        try:
-            yield
-        except (self._failure, OSError) as error:
-            logger.warning("MLflow: %s failed: %s The training goes on.", what, error)
 
 
 def _alone(tracking_uri: str) -> AbstractContextManager[Any]:
@@ -239,3 +268,9 @@ def _alone(tracking_uri: str) -> AbstractContextManager[Any]:
 
 def _quoted(text: str) -> str:
     return f'"{text}"' if "'" in text else f"'{text}'"
+
+
+def _told(error: BaseException) -> str:
+    """Return what happened in one line; a database adds the statement and its values below."""
+    text = " ".join(str(error).partition("[SQL:")[0].split())
+    return _AUTOFLUSH.sub("", text)[:500] or type(error).__name__

@@ -23,6 +23,7 @@ from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.diagnostics import AlarmThresholds
 from arlarena_rllib.errors import ConfigError
 from arlarena_rllib.models.load import check_model_dir
+from tune_experiments.mlflow_store import TrackingError
 from tune_experiments.prepare import base_model, warm_start
 from tune_experiments.progress import ProgressDisplay
 from tune_experiments.resume import finished_start, resumable_base
@@ -88,13 +89,21 @@ def sweep(study: Study, *, resume: bool = False) -> StudyOutcome:
             test_policies(study, trials, progress)
             finished.append(trials)
             trackers.append(tracker)
-            run_ids |= {trial: tracker.run_id(trial) for trial in trials.journal.trial_ids()}
+            run_ids |= {trial: _mlflow_run(tracker, trial) for trial in trials.journal.trial_ids()}
         record = record_of(study, finished, run_ids, began)
         record.save(folder / STUDY_FILE)
         report = write_report(record, folder)
         for tracker in trackers:
             _log_study(tracker, record, report)
     return StudyOutcome(folder, record, report, [trial for trial in record.trials if trial.status == "failed"])
+
+
+def _mlflow_run(tracker: MLflowTracker, trial_id: str) -> str:
+    """Return the trial's run; empty when MLflow does not have it, or is away."""
+    try:
+        return tracker.run_id(trial_id)
+    except TrackingError:
+        return ""
 
 
 def _hold_to(folder: Path, study: Study, *, resume: bool) -> float:
@@ -151,6 +160,7 @@ def run_task(
         tags={"study": run.run.name, "task": task, "engine": base.engine},
         trial_tags=partial(trial_tags, study, searcher),
         resume=resume,
+        store_required=task == next(iter(study.tasks)),
     )
     progress.phase(f"trials of {task}: at most {study.plan().most_trials()}, {concurrent} at a time")
     tuner = _tuner(study, base, folder, searcher, [tracker, progress], concurrent, resume=resume, progress=progress)

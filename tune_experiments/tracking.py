@@ -14,13 +14,15 @@ import yaml
 from pyarrow.fs import LocalFileSystem
 from ray.tune import Callback
 
+from tune_experiments.delivery import LOCAL, Delivery
+from tune_experiments.delivery_left import deliver_left
 from tune_experiments.mlflow_names import as_number, metric_values, overlay, param_values, plain
 from tune_experiments.mlflow_store import (
     COMMIT_TAG,
     PARENT_TAG,
     STEP_METRIC,
     TRIAL_TAG,
-    RunStore,
+    StoreAwayError,
     TrackingError,
     git_commit,
     public_uri,
@@ -41,12 +43,13 @@ class MLflowTracker(Callback):
     By hand: :meth:`start_run`, :meth:`log_result`, :meth:`end_run` per trial, then :meth:`finish`; the Tune hooks call
     the same methods. The constructor opens the store and the parent run. Within a trial each iteration is one batch
     with ``step = training_iteration``; an iteration that the run already has (repeated after a restore) is skipped.
-    A store that fails later costs warnings, not the training: metric points wait for the next iteration.
+    A store that goes away later costs warnings, not the training: what it misses waits in a file below
+    ``storage_dir`` and is delivered when it answers again, by this tracker, the next one, or ``arlarena deliver``.
 
     Args:
         experiment_name: MLflow experiment.
         run_name: name of the parent run; the experiment's name by default.
-        storage_dir: where ``mlflow.db`` and ``mlflow_artifacts`` go when no tracking URI is given.
+        storage_dir: where ``mlflow.db`` and ``mlflow_artifacts`` go when no tracking URI is given, and what waits.
         tracking_uri: MLflow store; by default ``$MLFLOW_TRACKING_URI``, else sqlite in ``storage_dir``.
         tags: for the parent and every child.
         resolved_config: nested settings, logged as parameters ``section.key`` and as ``config.yaml``.
@@ -56,9 +59,10 @@ class MLflowTracker(Callback):
             ``trial.evaluated_params`` laid over it. Must be picklable.
         trial_tags: maps a trial's id to further tags of its run.
         resume: continue the newest parent run of this name instead of starting one.
+        store_required: False for what follows in an experiment that has begun: the store may be away.
 
     Raises:
-        TrackingError: the store cannot be opened.
+        TrackingError: the store cannot be opened, or does not take the parent run.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class MLflowTracker(Callback):
         resolve: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
         trial_tags: Callable[[str], Mapping[str, str]] | None = None,
         resume: bool = False,
+        store_required: bool = True,
     ) -> None:
         self.experiment_name = experiment_name
         self.run_name = run_name or experiment_name
@@ -90,31 +95,45 @@ class MLflowTracker(Callback):
         self._open: set[str] = set()
         self._phase_points: list[tuple[str, float, int]] = []
         self._phase_sent_at = time.monotonic()
-        self._opened_store: RunStore | None = None
         self._outcome = "FINISHED"
-        self.parent_run_id = ""
-        self._open_parent(self._store.find_parent(self.run_name) if resume else None)
+        self._storage_dir, self._resume, self._parent = Path(storage_dir), resume, ""
+        self._delivery = self._new_delivery()
+        if store_required:
+            self._delivery.store()
+        self._deliver_left()
+        found = self._delivery.ask(lambda store: store.find_parent(self.run_name), None) if resume else None
+        self._open_parent(found)
+        if store_required and len(self._delivery):
+            self._delivery.discard()
+            raise TrackingError(f"{public_uri(self.tracking_uri)!r} does not take a run: {self._delivery.reason}")
 
     # --- store and parent ----------------------------------------------------------------------------------------
 
-    @property
-    def _store(self) -> RunStore:
-        if self._opened_store is None:
-            self._opened_store = RunStore(self.tracking_uri, self.experiment_name)
-        return self._opened_store
+    def _new_delivery(self) -> Delivery:
+        return Delivery.to(self.tracking_uri, self.experiment_name, self._storage_dir, self.run_name)
+
+    def _deliver_left(self) -> None:
+        for left in deliver_left(self._storage_dir, self.tracking_uri):
+            logger.warning("MLflow, left by an earlier run in %s: %s", left.file, left)
 
     @property
     def experiment_id(self) -> str:
         """MLflow's id of the experiment."""
-        return self._store.experiment_id
+        return self._delivery.store().experiment_id
+
+    @property
+    def parent_run_id(self) -> str:
+        """The parent's id; a local one while the store is away and does not have it."""
+        return self._delivery.real(self._parent)
 
     def run_id(self, trial_id: str) -> str:
         """Return the id of the trial's run, also of one that another tracker made under the same parent.
 
         Raises:
-            TrackingError: the trial has no run.
+            TrackingError: the trial has no run, or the store is away and nobody knows.
         """
-        run_id = self._runs.get(trial_id) or self._store.find_child(self.parent_run_id, trial_id)
+        known = self._runs.get(trial_id)
+        run_id = self._delivery.real(known) if known else self._find_child(trial_id)
         if run_id is None:
             raise TrackingError(
                 f"trial_id={trial_id!r} has no run under {self.run_name!r} in experiment {self.experiment_name!r}. "
@@ -123,23 +142,37 @@ class MLflowTracker(Callback):
         self._runs[trial_id] = run_id
         return run_id
 
+    def _find_child(self, trial_id: str) -> str | None:
+        parent = self.parent_run_id
+        return None if parent.startswith(LOCAL) else self._delivery.store().find_child(parent, trial_id)
+
     def _target(self, trial_id: str | None) -> str:
-        return self.parent_run_id if trial_id is None else self.run_id(trial_id)
+        """Return the parent's run, or the trial's; the store is away and cannot say: a run that it finds later."""
+        if trial_id is None:
+            return self.parent_run_id
+        try:
+            return self.run_id(trial_id)
+        except StoreAwayError:
+            self._runs[trial_id] = self._create_child(trial_id, trial_id)
+            return self._runs[trial_id]
+
+    def _exists(self, run_id: str) -> bool:
+        return run_id.startswith(LOCAL) or self._delivery.ask(lambda store: store.exists(run_id), True)
 
     def _open_parent(self, run_id: str | None) -> None:
-        if run_id and self._store.exists(run_id):
-            self._store.set_status(run_id, "RUNNING")
-            self.parent_run_id = run_id
+        if run_id and self._exists(run_id):
+            self._delivery.set_status(run_id, "RUNNING")
+            self._parent = run_id
             return
         if run_id:
             logger.warning("MLflow run %s of %r is gone; a new one is made.", run_id, self.run_name)
-        self.parent_run_id = self._store.create_run(self.run_name, self._tags)
-        self._log_config(self.parent_run_id, self._config)
+        self._parent = self._delivery.create_run(self.run_name, self._tags, find_name=self._resume)
+        self._log_config(self._parent, self._config)
 
     def _log_config(self, run_id: str, config: Mapping[str, Any]) -> None:
         if config:
-            self._store.log_params(run_id, param_values(config))
-            self._store.log_text(run_id, yaml.safe_dump(config, sort_keys=False), "config.yaml")
+            self._delivery.log_params(run_id, param_values(config))
+            self._delivery.log_text(run_id, yaml.safe_dump(config, sort_keys=False), "config.yaml")
 
     def finish(self, status: str | None = None) -> None:
         """Send what waits, then close children that are still open and the parent; may be called again.
@@ -151,9 +184,9 @@ class MLflowTracker(Callback):
         _check_status(status)
         for trial_id in sorted(self._open):
             self.end_run(trial_id, status)
-        with self._store.tolerant("closing the parent run"):
-            self.flush()
-            self._store.set_status(self.parent_run_id, status)
+        self.flush()
+        self._delivery.set_status(self.parent_run_id, status)
+        self._delivery.end()
 
     def __enter__(self) -> MLflowTracker:
         return self
@@ -184,38 +217,46 @@ class MLflowTracker(Callback):
         """
         run_id = self._runs[trial_id] if trial_id in self._open else self._existing_run(trial_id)
         if run_id is None:
-            own = self._trial_tags(trial_id) if self._trial_tags else {}
-            tags = {**self._tags, **own, PARENT_TAG: self.parent_run_id, TRIAL_TAG: trial_id}
-            run_id = self._store.create_run(name or trial_id, tags)
+            run_id = self._create_child(trial_id, name or trial_id)
             self._last_steps[trial_id] = -1
         elif trial_id not in self._open:
-            self._store.set_status(run_id, "RUNNING")
+            self._delivery.set_status(run_id, "RUNNING")
             # The store is newer than a stored callback state when the driver was killed.
-            self._last_steps[trial_id] = max(self._last_steps.get(trial_id, -1), self._store.last_step(run_id))
+            self._last_steps[trial_id] = max(self._last_steps.get(trial_id, -1), self._last_step(run_id))
         self._runs[trial_id] = run_id
         self._open.add(trial_id)
-        with self._store.tolerant(f"the settings of trial {trial_id}"):
-            self._log_config(run_id, overlay(self._config if config is None else config, params or {}))
-        return run_id
+        self._log_config(run_id, overlay(self._config if config is None else config, params or {}))
+        return self._delivery.real(run_id)
+
+    def _create_child(self, trial_id: str, name: str) -> str:
+        own = self._trial_tags(trial_id) if self._trial_tags else {}
+        tags = {**self._tags, **own, PARENT_TAG: self.parent_run_id, TRIAL_TAG: trial_id}
+        return self._delivery.create_run(name, tags)
+
+    def _last_step(self, run_id: str) -> int:
+        return self._delivery.ask(lambda store: max(store.steps(run_id), default=-1), -1)
 
     def _existing_run(self, trial_id: str) -> str | None:
-        run_id = self._runs.get(trial_id)
-        if run_id and self._store.exists(run_id):
+        run_id = self._delivery.real(self._runs.get(trial_id, ""))
+        if run_id and self._exists(run_id):
             return run_id
         if run_id:
             logger.warning("MLflow run %s of trial %s is gone; a new one is made.", run_id, trial_id)
             self._last_steps.pop(trial_id, None)
-        return self._store.find_child(self.parent_run_id, trial_id)
+        try:
+            return self._find_child(trial_id)
+        except StoreAwayError:
+            return None  # a `create` looks for it once more
 
     def log_result(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Log the finite numbers of one iteration's result in one batch; False when the run already has this step."""
-        run_id = self.run_id(trial_id)
+        run_id = self._target(trial_id)
         step = int(as_number(result.get(STEP_METRIC)) or 0)
         if step <= self._last_steps.get(trial_id, -1):
             logger.info("trial %s: iteration %d is in MLflow already", trial_id, step)
             return False
         values = {STEP_METRIC: float(step), **metric_values(result)}
-        self._store.log_metrics(run_id, [(name, value, step) for name, value in values.items()])
+        self._delivery.log_metrics(run_id, [(name, value, step) for name, value in values.items()])
         self._last_steps[trial_id] = step
         return True
 
@@ -230,28 +271,26 @@ class MLflowTracker(Callback):
     ) -> None:
         """Close the trial's run with its artifacts: error text, checkpoint path, and the curve found in ``folder``."""
         _check_status(status)
-        run_id, store = self.run_id(trial_id), self._store
-        with store.tolerant(f"the artifacts of trial {trial_id}"):
-            store.log_metrics(run_id, [])
-            curve = Path(folder or ".", self._curve_name)
-            if curve.is_file() and (folder or curve.is_absolute()):
-                store.log_path(run_id, curve)
-            if error:
-                store.log_text(run_id, error, "error.txt")
-            if checkpoint_path:
-                self._log_checkpoint_path(run_id, checkpoint_path)
-        with store.tolerant(f"closing the run of trial {trial_id}"):
-            store.set_status(run_id, status)
+        run_id, delivery = self._target(trial_id), self._delivery
+        curve = Path(folder or ".", self._curve_name)
+        if curve.is_file() and (folder or curve.is_absolute()):
+            delivery.log_path(run_id, curve)
+        if error:
+            delivery.log_text(run_id, error, "error.txt")
+        if checkpoint_path:
+            self._log_checkpoint_path(run_id, checkpoint_path)
+        delivery.set_status(run_id, status)
         self._open.discard(trial_id)
 
     def _log_checkpoint_path(self, run_id: str, path: str) -> None:
-        self._store.set_tags(run_id, {"checkpoint_path": path})
-        self._store.log_text(run_id, path + "\n", "checkpoint.txt")
+        self._delivery.set_tags(run_id, {"checkpoint_path": path})
+        self._delivery.log_text(run_id, path + "\n", "checkpoint.txt")
 
     def write_link(self, trial_id: str, checkpoint_dir: str | Path) -> None:
         """Write ``mlflow.json`` into a checkpoint: which run it came from (the URI without credentials)."""
         link = {
-            "run_id": self.run_id(trial_id),
+            "run_id": self._target(trial_id),
+            "trial_id": trial_id,
             "parent_run_id": self.parent_run_id,
             "experiment": self.experiment_name,
             "tracking_uri": public_uri(self.tracking_uri),
@@ -271,28 +310,28 @@ class MLflowTracker(Callback):
         """Send the collected points of :meth:`log_phase`."""
         points, self._phase_points = self._phase_points, []
         self._phase_sent_at = time.monotonic()
-        self._store.log_metrics(self.parent_run_id, points)
+        self._delivery.log_metrics(self.parent_run_id, points)
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int = 0, *, trial_id: str | None = None) -> None:
         """Log nested numbers at ``step``, on the parent unless a trial is named."""
         points = [(name, value, step) for name, value in metric_values(metrics).items()]
-        self._store.log_metrics(self._target(trial_id), points)
+        self._delivery.log_metrics(self._target(trial_id), points)
 
     def log_artifact(self, path: str | Path, *, trial_id: str | None = None, folder: str | None = None) -> None:
         """Store a file or folder, on the parent unless a trial is named, in the artifact folder ``folder``."""
         self.flush()
-        self._store.log_path(self._target(trial_id), Path(path), folder)
+        self._delivery.log_path(self._target(trial_id), Path(path), folder)
 
     def log_dict(self, values: Mapping[str, Any], name: str, *, trial_id: str | None = None) -> None:
         """Store nested values as the artifact ``name``: YAML for ``.yaml`` and ``.yml``, else JSON."""
         tree = plain(values)
         is_yaml = name.endswith((".yaml", ".yml"))
         text = yaml.safe_dump(tree, sort_keys=False) if is_yaml else json.dumps(tree, indent=2)
-        self._store.log_text(self._target(trial_id), text, name)
+        self._delivery.log_text(self._target(trial_id), text, name)
 
     def set_tags(self, tags: Mapping[str, Any], *, trial_id: str | None = None) -> None:
         """Set tags, on the parent unless a trial is named."""
-        self._store.set_tags(self._target(trial_id), tags)
+        self._delivery.set_tags(self._target(trial_id), tags)
 
     # --- Tune ----------------------------------------------------------------------------------------------------
 
@@ -315,15 +354,16 @@ class MLflowTracker(Callback):
 
     def on_checkpoint(self, iteration: int, trials: list, trial: Any, checkpoint: Any, **info: Any) -> None:
         """Tie checkpoint and run together, also when the checkpoint comes after the run's end."""
-        with self._store.tolerant(f"the checkpoint of trial {trial.trial_id}"):
-            if isinstance(checkpoint.filesystem, LocalFileSystem):
+        if isinstance(checkpoint.filesystem, LocalFileSystem):
+            try:
                 self.write_link(trial.trial_id, checkpoint.path)
-            self._log_checkpoint_path(self.run_id(trial.trial_id), checkpoint.path)
+            except OSError as error:
+                logger.warning("%s in %s cannot be written: %s", LINK_FILE, checkpoint.path, error)
+        self._log_checkpoint_path(self._target(trial.trial_id), checkpoint.path)
 
     def on_trial_recover(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Keep the error of a trial that is tried again; its run stays open."""
-        with self._store.tolerant(f"the error of trial {trial.trial_id}"):
-            self._store.log_text(self.run_id(trial.trial_id), error_text(trial), "recovered_errors.txt")
+        self._delivery.log_text(self._target(trial.trial_id), error_text(trial), "recovered_errors.txt")
 
     def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Close the trial's run as FINISHED."""
@@ -351,15 +391,25 @@ class MLflowTracker(Callback):
 
     def get_state(self) -> dict[str, Any]:
         """Return which runs belong to which trials; Tune stores it with the experiment."""
-        return {"parent_run_id": self.parent_run_id, "runs": dict(self._runs), "last_steps": dict(self._last_steps)}
+        runs = {trial_id: self._delivery.real(run_id) for trial_id, run_id in self._runs.items()}
+        return {"parent_run_id": self.parent_run_id, "runs": runs, "last_steps": dict(self._last_steps)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue the runs of :meth:`get_state`."""
-        self.parent_run_id = state["parent_run_id"]
-        self._runs, self._last_steps = dict(state["runs"]), dict(state["last_steps"])
+        """Continue the runs of :meth:`get_state`; a run that was local then is found by its trial."""
+        if not state["parent_run_id"].startswith(LOCAL):
+            self._parent = state["parent_run_id"]
+        self._runs = {trial_id: run_id for trial_id, run_id in state["runs"].items() if not run_id.startswith(LOCAL)}
+        self._last_steps = dict(state["last_steps"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened_store": None, "_phase_points": [], "_open": set()}
+        is_local = self.parent_run_id.startswith(LOCAL)  # known to this process only; a copy finds it by its name
+        parent = {"_parent": "" if is_local else self.parent_run_id, "_resume": self._resume or is_local}
+        runs = {"_runs": self.get_state()["runs"], "_open": set()}
+        return {**self.__dict__, **parent, **runs, "_delivery": None, "_phase_points": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._delivery = self._new_delivery()
 
 
 def _check_status(status: str) -> None:

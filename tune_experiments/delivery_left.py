@@ -1,0 +1,63 @@
+"""Delivers to MLflow what ended processes could not, from the files that they left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tune_experiments.delivery import Delivery
+from tune_experiments.mlflow_store import public_uri
+from tune_experiments.undelivered import FOLDER, Undelivered
+
+
+@dataclass(frozen=True)
+class Left:
+    """What became of one file of an earlier process.
+
+    Attributes:
+        file: the journal; gone when nothing waits any more.
+        experiment: in MLflow.
+        tracking_uri: of the store, without credentials.
+        delivered: writes that the store took now.
+        waiting: writes that still wait.
+        reason: why they do.
+    """
+
+    file: Path
+    experiment: str
+    tracking_uri: str
+    delivered: int
+    waiting: int
+    reason: str
+
+    def __str__(self) -> str:
+        """Return one line for a person."""
+        if not self.tracking_uri:
+            return self.reason
+        text = f"{self.delivered} writes delivered to {self.tracking_uri}, experiment {self.experiment!r}"
+        return f"{text}; {self.waiting} still wait: {self.reason}" if self.waiting else text
+
+
+def deliver_left(storage_dir: Path, tracking_uri: str, *, other_stores: bool = False) -> Iterator[Left]:
+    """Deliver what ended processes left in ``storage_dir``, and yield what became of each file.
+
+    Args:
+        storage_dir: as it was given to :meth:`Delivery.to`.
+        tracking_uri: of the store; the journal knows it without credentials only.
+        other_stores: also what is for other stores.
+    """
+    for file in sorted((storage_dir.absolute() / FOLDER).glob("*.jsonl"), key=lambda file: file.stat().st_mtime):
+        try:
+            journal = Undelivered.left(file)
+        except (OSError, ValueError) as error:
+            yield Left(file, "", "", 0, 0, str(error))
+            continue
+        if journal is None:
+            continue
+        is_this = journal.tracking_uri == public_uri(tracking_uri)
+        if is_this or other_stores:
+            delivery = Delivery(tracking_uri if is_this else journal.tracking_uri, journal)
+            count = delivery.deliver(wholly=True)
+            yield Left(file, journal.experiment, journal.tracking_uri, count, len(journal), delivery.reason)
+        journal.close()
