@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 import warnings
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pyarrow.fs import LocalFileSystem
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.rllib.utils.typing import ResultDict, StateDict
@@ -33,6 +37,7 @@ from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.metrics import trajectory_metrics, version_lag
 from arlarena_rllib.serving import GenerationRequest, Policy
 from arlarena_rllib.trajectory import TokenBatch, Trajectory, TrajectoryGroup, row_anchors
+from arlarena_rllib.whole_checkpoint import MANIFEST, cannot_write, write_manifest
 from env_connectors import TaskPanel
 
 GROUPS, SYNC, EVALUATION_BEFORE = "groups", "sync", "evaluation_before"
@@ -282,6 +287,30 @@ class ARLArena(Algorithm):
         super().cleanup()
         if hasattr(self, "_policy"):
             self._policy.stop()
+
+    def save(self, checkpoint_dir: str | None = None) -> Any:
+        """Write a checkpoint; of one that does not find room nothing stays.
+
+        Raises:
+            CheckpointError: it cannot be written. The message names the disk and the checkpoint that is still usable.
+        """
+        storage = self._storage
+        is_local = storage is not None and isinstance(storage.storage_filesystem, LocalFileSystem)
+        trial_folder = Path(storage.trial_fs_path) if is_local else None
+        with tempfile.TemporaryDirectory() if storage and not checkpoint_dir else nullcontext(checkpoint_dir) as local:
+            try:
+                return super().save(local)
+            except OSError as error:
+                target = Path(local or tempfile.gettempdir())
+                if trial_folder and (target / MANIFEST).is_file():  # whole here, so the copy of it was cut off
+                    target = Path(storage.checkpoint_fs_path)
+                    shutil.rmtree(target, ignore_errors=True)
+                raise cannot_write(error, target, self.iteration, trial_folder) from error
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Write RLlib's checkpoint and the list of its files."""
+        super().save_checkpoint(checkpoint_dir)
+        write_manifest(Path(checkpoint_dir))
 
     def get_state(
         self,

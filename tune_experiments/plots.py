@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from arlarena_rllib.diagnostics import AlarmThresholds, replay_alarm
 from arlarena_rllib.diagnostics.page import collapse_page
 from tune_experiments.mlflow_names import as_number, metric_values
+
+logger = logging.getLogger(__name__)
 
 WIDTH_PX, HEIGHT_PX, DPI = 1200, 700, 100
 # Distinguishable also with the common colour-vision deficiencies (Okabe and Ito 2008).
@@ -48,11 +51,10 @@ def read_results(trial_dir: str | Path) -> list[dict[str, Any]]:
     """Return the results in a trial's ``result.json``, ordered, one per training iteration.
 
     After a restore Tune appends iterations that are there already: the last line of an iteration counts. A last line
-    that was cut off by a kill is left out.
+    that was cut off by a kill is left out; so is another one, cut off by a full disk say, with a warning.
 
     Raises:
         FileNotFoundError: the folder has no ``result.json``.
-        ValueError: a line other than the last is not JSON.
     """
     file = Path(trial_dir, "result.json")
     lines = [line for line in file.read_text().splitlines() if line.strip()]
@@ -61,11 +63,9 @@ def read_results(trial_dir: str | Path) -> list[dict[str, Any]]:
         try:
             result = json.loads(line)
         except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise ValueError(
-                f"{file}, line {number} is not JSON: {error}. Remove the line to read the rest."
-            ) from error
+            if number < len(lines):
+                logger.warning("%s, line %d is not JSON: %s. It is left out.", file, number, error)
+            continue
         results[int(result["training_iteration"])] = result
     return [results[iteration] for iteration in sorted(results)]
 

@@ -11,6 +11,7 @@ from ray import tune
 from ray.tune import ResumeConfig
 
 from arlarena_rllib.errors import CheckpointError, ConfigError
+from arlarena_rllib.whole_checkpoint import MANIFEST, is_whole
 from tune_experiments.prepare import WARM_START_FACTS, base_model
 from tune_experiments.run_config import RunConfig
 
@@ -74,6 +75,8 @@ def restored_tuner(trials: Path, trainable: type, callbacks: Sequence[tune.Callb
     for path, iteration in checkpoints:
         if not path.is_dir() and iteration == reached:
             raise CheckpointError(f"the newest checkpoint of the run, {path} (iteration {iteration}), is gone.")
+        if iteration == reached and (path / MANIFEST).is_file() and not is_whole(path):
+            raise CheckpointError(f"files of the newest checkpoint of the run, {path}, are missing or cut off.")
         path.mkdir(exist_ok=True)  # Tune deletes an old one, perhaps again: a kill came before it had noted that
     how = ResumeConfig.ResumeType.SKIP if reached >= iterations else ResumeConfig.ResumeType.RESUME
     tuner = tune.Tuner.restore(

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from arlarena_rllib.config import ARLArenaConfig
-from arlarena_rllib.models.export import MODULE_STATE, load_checkpoint_policy
+from arlarena_rllib.models.export import load_checkpoint_policy
 from arlarena_rllib.models.load import load_causal_lm
 from arlarena_rllib.objectives import AXES
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
+from arlarena_rllib.whole_checkpoint import newest_whole
 from tune_experiments.mlflow_names import metric_values
 from tune_experiments.plots import read_results
 from tune_experiments.progress import ProgressDisplay
@@ -53,8 +54,7 @@ class TaskTrials:
     def checkpoint(self, trial_id: str) -> Path | None:
         """Return the newest whole checkpoint of a trial."""
         home = self.trial_folder(trial_id)
-        found = sorted(home.glob("checkpoint_*")) if home else []
-        return next((path for path in reversed(found) if (path / MODULE_STATE).is_file()), None)
+        return newest_whole(home) if home else None
 
 
 def test_policies(study: Study, trials: TaskTrials, progress: ProgressDisplay) -> None:

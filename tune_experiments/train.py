@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import ray
@@ -24,6 +25,7 @@ from arlarena_rllib.models.load import check_model_dir, load_causal_lm, load_tok
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from tune_experiments.cpu_meter import CpuMeter
+from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
 from tune_experiments.mlflow_store import check_store, resolve_tracking_uri
 from tune_experiments.plots import learning_curve, read_results, run_collapse_page
 from tune_experiments.prepare import Start, base_model, warm_start
@@ -143,14 +145,17 @@ def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, pro
         for step, loss in enumerate(start.cloning.losses):
             tracker.log_phase("cloning", {"loss": loss}, step)
         tracker.flush()
-    meter = CpuMeter()
+    meter, notes = CpuMeter(), KeptNotes(folder)
     progress.phase("start the trial")
     try:
         with stop.after_iteration(folder, run.run.iterations) as limit:
-            grid = _tuner(run, config, folder, [tracker, progress, meter], limit, resume).fit()
+            grid = _tuner(run, config, folder, [tracker, progress, meter, notes], limit, resume).fit()
     except KeyboardInterrupt:
         tracker.finish("KILLED")
         raise
+    except (EOFError, UnpicklingError) as error:  # a full disk has cut off Tune's note of the failure
+        tracker.finish("FAILED")
+        raise ArenaError(f"the trial failed: {notes.failure or error}") from error
     return _outcome(run, folder, start, grid[0], tracker, meter, stop.requested, panel_hash)
 
 
@@ -174,6 +179,9 @@ def _tuner(
     # a failed trial said is told once, by `_outcome`.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
     os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")
+    shorten_sync_errors()
+    if resume and (folder / TRIALS).is_dir():
+        repair_notes(folder, folder / TRIALS)
     if resume and can_restore(folder / TRIALS):
         return restored_tuner(folder / TRIALS, ARLArena, callbacks, run.run.iterations)
     return tune.Tuner(
@@ -214,9 +222,10 @@ def _outcome(
         tracker.finish("FAILED")
         raise CheckpointError(f"the trial in {folder} ended without a checkpoint")
     results = read_results(result.path)
-    interrupted = stop_requested and len(results) < run.run.iterations
+    trial_id = results[-1]["trial_id"]
+    interrupted = stop_requested and results[-1]["training_iteration"] < run.run.iterations
     if interrupted:
-        tracker.end_run(result.metrics["trial_id"], "KILLED")
+        tracker.end_run(trial_id, "KILLED")
         tracker.finish("KILLED")
     return TrainOutcome(
         folder=folder,
@@ -225,7 +234,7 @@ def _outcome(
         results=results,
         panel_hash=panel_hash,
         tracker=tracker,
-        trial_id=result.metrics["trial_id"],
+        trial_id=trial_id,
         training_cpu_seconds=meter.cpu_seconds,
         interrupted=interrupted,
     )

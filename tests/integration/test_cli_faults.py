@@ -287,3 +287,37 @@ def test_environment_that_fails_before_training_is_named_with_file_line_and_task
         running.lines[-1],
     )
     assert "Traceback" not in running.text
+
+
+# --- a full disk --------------------------------------------------------------------------------------------------
+
+
+def test_full_disk_at_a_checkpoint_leaves_the_one_before_and_resume_goes_on_from_it(
+    tmp_path: Path, tiny_model_dir: Path
+) -> None:
+    game = ["environment.env=full_disk_env:full/Guess-v0", "environment.env_config={}", "run.max_failures=0"]
+    model = [f"model.path={tiny_model_dir}", "warm_start.source=none"]
+    arguments = [*TINY, *game, *model, "run.name=full", "run.iterations=14", "run.checkpoint_frequency=2"]
+    with command(tmp_path, *arguments) as running:
+        running.wait_for_iteration(3)
+        (tmp_path / "disk_is_full").touch()
+        assert running.end() == 1, running.text
+    said = running.lines[-1]
+    found = re.search(r"the checkpoint of iteration (\d+) could not be written to .*: No space left on device \(", said)
+    assert found, running.text
+    failed = int(found[1])
+    usable = f"checkpoint_{failed // 2 - 2:06d}"  # the first is that of iteration 2
+    assert f"{usable} is whole: make room, then go on from it with --resume" in said
+    assert "Traceback" not in running.text
+    (trial,) = (tmp_path / "full" / "trials").glob("ARLArena*")
+    assert max(folder.name for folder in trial.glob("checkpoint_*")) == usable
+
+    (tmp_path / "disk_is_full").unlink()
+    with command(tmp_path, *arguments, "--resume") as resumed:
+        assert resumed.end() == 0, resumed.text
+    assert "was cut off, by a full disk say; its copy takes its place" in resumed.text
+    assert resumed.iterations == list(range(failed - 1, 15))
+    run = _trial_run(tmp_path)
+    assert run.info.status == "FINISHED"
+    assert _steps(tmp_path, run, "training_iteration") == list(range(1, 15))
+    assert (tmp_path / "full" / "final" / "model.safetensors").is_file()

@@ -47,10 +47,12 @@ def test_read_results_after_a_restore_keeps_the_last_line_of_an_iteration(tmp_pa
     assert [(r["training_iteration"], r["try"]) for r in results] == [(1, 0), (2, 1), (3, 1), (4, 1)]
 
 
-def test_read_results_with_a_broken_line_names_file_and_line(tmp_path: Path) -> None:
+def test_read_results_with_a_broken_line_names_file_and_line_and_reads_the_rest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "result.json").write_text('{"training_iteration": 1}\nbroken\n{"training_iteration": 2}\n')
-    with pytest.raises(ValueError, match=r"result\.json, line 2 is not JSON"):
-        read_results(tmp_path)
+    assert [result["training_iteration"] for result in read_results(tmp_path)] == [1, 2]
+    assert "result.json, line 2 is not JSON" in caplog.text
     with pytest.raises(FileNotFoundError):
         read_results(tmp_path / "nowhere")
 

@@ -1,0 +1,57 @@
+"""Tune's notes after a full disk: cut-off files are replaced, whole ones stay, old decisions go."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+from tune_experiments.kept_notes import KEPT, repair_notes
+
+STATE, SEARCH, CALLBACKS = "experiment_state-2026-01-01.json", "basic-variant-state-2026-01-01.json", "callbacks.pkl"
+
+
+def _write(folder: Path, iteration: int) -> None:
+    folder.mkdir(parents=True)
+    notes = {"trial_data": [iteration], "runner_data": {"_cached_trial_decisions": {"t1": "STOP"}, "_iteration": 7}}
+    (folder / STATE).write_text(json.dumps(notes))
+    (folder / SEARCH).write_bytes(pickle.dumps({"iteration": iteration}))  # Tune's own choice of name
+    (folder / CALLBACKS).write_bytes(pickle.dumps({"iteration": iteration}))
+
+
+def _read(folder: Path) -> list[Any]:
+    state = json.loads((folder / STATE).read_text())
+    return [
+        state["trial_data"][0],
+        *(pickle.loads((folder / f).read_bytes())["iteration"] for f in (SEARCH, CALLBACKS)),
+    ]
+
+
+def test_repair_replaces_what_is_cut_off_and_nothing_else(tmp_path: Path) -> None:
+    _write(tmp_path / KEPT, 4)
+    _write(tmp_path / "trials", 6)
+    repair_notes(tmp_path, tmp_path / "trials")
+    assert _read(tmp_path / "trials") == [6, 6, 6]
+    os.truncate(tmp_path / "trials" / STATE, 20)
+    repair_notes(tmp_path, tmp_path / "trials")
+    assert _read(tmp_path / "trials") == [4, 6, 6]
+    os.truncate(tmp_path / "trials" / SEARCH, 5)
+    os.truncate(tmp_path / "trials" / CALLBACKS, 0)
+    repair_notes(tmp_path, tmp_path / "trials")
+    assert _read(tmp_path / "trials") == [4, 4, 4]
+
+
+def test_repair_without_a_copy_takes_the_notes_of_the_call_before(tmp_path: Path) -> None:
+    _write(tmp_path / "trials", 6)
+    (tmp_path / "trials" / "experiment_state-2026-01-02.json").write_text('{"trial_data": [')
+    repair_notes(tmp_path, tmp_path / "trials")
+    assert [file.name for file in (tmp_path / "trials").glob("experiment_state*")] == [STATE]
+
+
+def test_repair_drops_a_decision_to_stop_that_waited_for_a_checkpoint(tmp_path: Path) -> None:
+    _write(tmp_path / "trials", 6)
+    repair_notes(tmp_path, tmp_path / "trials")
+    state = json.loads((tmp_path / "trials" / STATE).read_text())
+    assert state["runner_data"] == {"_cached_trial_decisions": {}, "_queued_trial_decisions": {}, "_iteration": 7}

@@ -1,0 +1,138 @@
+"""A second copy of Tune's notes about an experiment: Tune writes its own over and over, and a full disk cuts them off."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ray.tune import Callback
+
+from tune_experiments.trial_errors import error_summary
+
+logger = logging.getLogger(__name__)
+
+KEPT = "kept_notes"
+_NEWEST = "experiment_state-*.json"
+
+
+class KeptNotes(Callback):
+    """Copies the notes once they tell of a new checkpoint.
+
+    Args:
+        folder: of the run; the copies go to ``kept_notes`` in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._kept, self._seen, self._is_due = folder / KEPT, 0, False
+        self.failure = ""
+        """What the last trial that failed said."""
+
+    def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        """Keep what the trial said; Tune reads its own note of it when all is over."""
+        self.failure = error_summary(trial)
+
+    def on_checkpoint(self, iteration: int, trials: list, trial: Any, checkpoint: Any, **info: Any) -> None:
+        """The notes that are written from now on tell of this checkpoint."""
+        self._seen, self._is_due = _time_of_notes(Path(trial.storage.experiment_driver_staging_path)), True
+
+    def on_step_end(self, iteration: int, trials: list, **info: Any) -> None:
+        """Copy the notes when Tune has written them anew."""
+        if not self._is_due:
+            return
+        storage = trials[0].storage
+        own = Path(storage.experiment_driver_staging_path)  # where Tune writes them before it copies them to the run
+        if _time_of_notes(own) <= self._seen:
+            return
+        self._is_due = False
+        try:
+            self._kept.mkdir(exist_ok=True)
+            for file in _notes(Path(storage.experiment_fs_path)):
+                _copy(own / file.name if (own / file.name).is_file() else file, self._kept)
+        except OSError as error:
+            logger.warning("the copy of Tune's notes in %s could not be written: %s", self._kept, error)
+
+
+def repair_notes(folder: Path, trials: Path) -> None:
+    """Replace what cannot be read of the notes in ``trials`` by the copy in the run's ``folder``; drop old decisions.
+
+    A decision to stop that waited for a checkpoint is part of the notes. After a restore Tune would carry it out at the
+    next checkpoint, although the trial goes on from an older one; who decided does so again when it is time.
+    """
+    for file in _notes(trials):
+        kept = folder / KEPT / file.name
+        if _is_readable(file):
+            continue
+        if _is_readable(kept):
+            logger.warning("%s was cut off, by a full disk say; its copy takes its place.", file)
+            _copy(kept, trials)
+        elif file.match(_NEWEST):
+            file.unlink()  # Tune takes the newest one
+    if (folder / KEPT).is_dir() and not any(trials.glob(_NEWEST)):
+        for kept in _notes(folder / KEPT):
+            _copy(kept, trials)
+    if newest := max(trials.glob(_NEWEST), default=None):
+        state = json.loads(newest.read_text())
+        state["runner_data"] |= {"_cached_trial_decisions": {}, "_queued_trial_decisions": {}}
+        half = newest.with_name(f"{newest.name}.half")
+        half.write_text(json.dumps(state))
+        half.replace(newest)
+
+
+class ShortSyncErrors(logging.Filter):
+    """Tells once, in one line, that Tune's notes cannot be written; Ray does so every second with a traceback."""
+
+    _last = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten the record; False when it says what the last one said."""
+        lines = [line for line in record.getMessage().splitlines() if line.strip()]
+        if len(lines) > 1:
+            record.msg, record.args = f"{lines[0]} {lines[-1]}", ()
+        record.exc_info = None
+        is_new = record.msg != self._last
+        self._last = str(record.msg)
+        return is_new
+
+
+def shorten_sync_errors() -> None:
+    """Let Ray say in one line that it cannot write to the run's folder."""
+    for name in ("ray.train._internal.syncer", "ray.tune.execution.experiment_state"):
+        sync = logging.getLogger(name)
+        if not any(isinstance(known, ShortSyncErrors) for known in sync.filters):
+            sync.addFilter(ShortSyncErrors())
+
+
+def _notes(folder: Path) -> list[Path]:
+    return [file for file in folder.iterdir() if file.suffix in (".json", ".pkl")]
+
+
+def _time_of_notes(folder: Path) -> int:
+    return max((file.stat().st_mtime_ns for file in folder.glob(_NEWEST)), default=0)
+
+
+def _is_readable(file: Path) -> bool:
+    try:
+        if file.match(_NEWEST):
+            json.loads(file.read_text())
+        else:
+            pickle.loads(file.read_bytes())  # whatever its name ends with
+    except Exception:  # noqa: BLE001 - a cut-off pickle raises anything
+        return False
+    return True
+
+
+def _copy(file: Path, folder: Path) -> None:
+    """Put a copy of ``file`` into ``folder`` as a whole or not at all."""
+    half = folder / f"{file.name}.half"
+    try:
+        shutil.copyfile(file, half)
+        with half.open("rb") as written:
+            os.fsync(written.fileno())
+        half.replace(folder / file.name)
+    finally:
+        half.unlink(missing_ok=True)
