@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,16 +19,16 @@ from tune_experiments.study_record import StudyRecord
 ROOT = Path(__file__).parents[2]
 STUDY = """
 study: {arms: {one: {training.method: grpo}, two: {training.method: gspo}}, confirm_seeds: [1], stability: {threshold: 0.02}}
-run: {name: job, iterations: 3, checkpoint_frequency: 1, report_num_tasks: 8, report_draws: 1}
+run: {name: job, iterations: 50, checkpoint_frequency: 1, report_num_tasks: 8, report_draws: 1}
 model: {corpus_tasks: 20}
 warm_start: {source: clumsy, slip: 0.1, num_tasks: 10, steps: 5}
 environment: {env: arlarena/Sokoban-6x6-1-v0, env_config: {max_turns: 5}}
 env_runners: {groups_per_iteration: 2, group_size: 2, max_response_tokens: 14, prompt_style: compact}
 training: {lr: 3e-4}
 serving: {engine: transformers, num_replicas: 0, max_model_len: 256}
-evaluation: {evaluation_interval: 2, evaluation_num_tasks: 4}
+evaluation: {evaluation_interval: 25, evaluation_num_tasks: 4}
 """
-START_S, JOB_S = 90, 400
+START_S, JOB_S = 180, 400
 
 
 def free_port() -> int:
@@ -50,6 +51,7 @@ class Cluster:
                 *(self._ray, "start", "--head", "--block", "--num-cpus=2", "--disable-usage-stats"),
                 *(f"--port={self.port}", f"--dashboard-port={dashboard}", "--dashboard-host=127.0.0.1"),
                 *("--object-store-memory=200000000", f"--temp-dir={folder}"),
+                f"--dashboard-agent-listen-port={free_port()}",  # the agent takes the jobs
             ],
             env=self.environment,
             stdout=(folder / "head.log").open("w"),
@@ -88,7 +90,7 @@ class Cluster:
     def wait_until_up(self) -> None:
         """Wait until jobs are taken."""
         end = time.monotonic() + START_S
-        while self.jobs("list", seconds=30).returncode != 0:
+        while self.jobs("submit", "--no-wait", "--", "true").returncode != 0:  # the agent that takes jobs comes up last
             assert self._head.poll() is None and time.monotonic() < end, "the cluster did not start"
             time.sleep(1)
 
@@ -111,6 +113,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.timeout(900)
@@ -119,11 +122,11 @@ def test_study_as_a_job_is_stopped_and_resumed(cluster: Cluster, tmp_path: Path)
     study.write_text(STUDY)
     assert cluster.submit("first", study, storage, wait=False).returncode == 0
     end = time.monotonic() + JOB_S
-    while "[one-0-confirm-seed1] iteration 2/3" not in (log := cluster.jobs("logs", "first").stdout):
+    while "[one-0-confirm-seed1] iteration 2/50" not in (log := cluster.jobs("logs", "first").stdout):
         assert time.monotonic() < end, log[-3000:]
         time.sleep(1)
-    stopped = cluster.jobs("stop", "first")
-    assert "STOPPED" in stopped.stdout + stopped.stderr
+    stopped = cluster.jobs("stop", "first")  # many iterations before the end: each of these commands takes seconds
+    assert "was stopped" in stopped.stdout, stopped.stdout + stopped.stderr
     log = cluster.jobs("logs", "first").stdout
     assert "continue with: arlarena sweep" in log, log[-3000:]
 
@@ -131,8 +134,8 @@ def test_study_as_a_job_is_stopped_and_resumed(cluster: Cluster, tmp_path: Path)
     assert second.returncode == 0, second.stdout[-3000:] + second.stderr[-2000:]
     record = StudyRecord.load(storage / "job" / "study.json")
     assert [(t.arm, t.status, [row["training_iteration"] for row in t.history]) for t in record.trials] == [
-        ("one", "finished", [1, 2, 3]),
-        ("two", "finished", [1, 2, 3]),
+        ("one", "finished", list(range(1, 51))),
+        ("two", "finished", list(range(1, 51))),
     ]
 
 
