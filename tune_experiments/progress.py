@@ -130,11 +130,11 @@ class ProgressDisplay(Callback):
 
     # --- what a driver says --------------------------------------------------------------------------------------
 
-    def phase(self, name: str, total: int | None = None) -> None:
-        """Begin a phase, of ``total`` steps if that is known."""
+    def phase(self, name: str, total: int | None = None, *, unit: str = "steps") -> None:
+        """Begin a phase, of ``total`` steps (or another unit) if that is known."""
         now = self._clock()
         before, self._phase = self._phase, _Phase(name, total, began=now, printed_at=now)
-        steps = f" ({total} steps)" if total else ""
+        steps = f" ({total} {unit})" if total else ""
         has_news = before.name != "start" and now - before.began >= 1
         after = f" | {before.name} took {_duration(now - before.began)}" if has_news else ""
         self._line(f"phase: {name}{steps}{after}")

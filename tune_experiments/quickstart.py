@@ -38,7 +38,7 @@ def quickstart(config: str, overrides: Sequence[str], *, with_control: bool = Tr
             return None
         models = {"before": outcome.start.path, "after": outcome.final}
         if with_control:
-            progress.phase("control: the same CPU time of more cloning", total=100)
+            progress.phase("control: the same CPU time of more cloning", total=100, unit="%")
             models["control"] = more_cloning(
                 run,
                 outcome.start.path,

@@ -123,8 +123,8 @@ def _findings(record: StudyRecord, numbers: TaskNumbers) -> list[str]:
     above = [c for c in pairs if c.higher == best.label]
     beyond = sum(c.is_beyond_seeds for c in above)
     return [
-        f"{text} Of the {len(pairs)} others it is clearly above {len(above)} over the test tasks, and above {beyond} of these "
-        "by more than two seed errors as well."
+        f"{text} It is better than {len(above)} of the {len(pairs)} other arms by the paired test over the test tasks, and than "
+        f"{beyond} of them by more than two seed errors as well."
     ]
 
 
