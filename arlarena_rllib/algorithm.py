@@ -343,7 +343,7 @@ class ARLArena(Algorithm):
             self._watch.set_state(arena["alarm"])
             self._held.extend(
                 (version, {name: torch.from_numpy(value) for name, value in weights.items()})
-                for version, weights in arena["held_weights"]
+                for version, weights in arena.get("held_weights", ())
             )
             if arena["panel_hash"] != self._panel.panel_hash:
                 warnings.warn(

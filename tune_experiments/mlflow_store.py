@@ -27,6 +27,7 @@ STEP_METRIC = "training_iteration"
 MAX_METRICS_PER_CALL, MAX_PARAMS_PER_CALL, MAX_TAG_LENGTH = 1000, 100, 8000
 LOCK_TIMEOUT_S = 300.0
 _SQLITE = "sqlite:///"
+_CREDENTIALS = re.compile(r"//[^/@\s]+@")
 _AUTOFLUSH = re.compile(r"^\(raised as a result of Query-invoked autoflush[^)]*\) ")
 _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -273,4 +274,4 @@ def _quoted(text: str) -> str:
 def _told(error: BaseException) -> str:
     """Return what happened in one line; a database adds the statement and its values below."""
     text = " ".join(str(error).partition("[SQL:")[0].split())
-    return _AUTOFLUSH.sub("", text)[:500] or type(error).__name__
+    return _CREDENTIALS.sub("//", _AUTOFLUSH.sub("", text))[:500] or type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def clone(
     """Return the model of ``base`` fitted to ``batch``, and the report; nothing else runs, so all cores of the run do."""
     model = load_causal_lm(base)
     threads = torch.get_num_threads()
-    torch.set_num_threads(run.run.num_cpus)
+    torch.set_num_threads(min(run.run.num_cpus, os.cpu_count() or 1))
     try:
         return model, behaviour_cloning(model, batch, config, progress=progress)
     finally:

@@ -39,6 +39,8 @@ def check_unchanged(folder: Path, resolved: Mapping[str, Any]) -> None:
     A run that was stopped before its training began has no settings to keep.
     """
     file = folder / RESOLVED_CONFIG
+    if file.is_file() and "began" in (yaml.safe_load(file.read_text()) or {}):
+        raise CheckpointError(f"{folder} is the folder of a study: go on with `arlarena sweep ... --resume`.")
     if not can_restore(folder / TRIALS) or not file.is_file():
         return
     before = yaml.safe_load(file.read_text())

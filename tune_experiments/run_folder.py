@@ -30,6 +30,9 @@ def claimed(folder: Path, *, resume: bool, progress: ProgressDisplay) -> Iterato
     """
     if resume and not folder.is_dir():
         raise CheckpointError(f"there is no run to resume at {folder}")
+    inside = {path.name for path in folder.iterdir()} if resume else set()
+    if inside and not inside & set(_OF_A_RUN):
+        raise CheckpointError(f"{folder} is not the folder of a run, so there is nothing to resume.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = (folder.parent / f".{folder.name}.lock").open("w")

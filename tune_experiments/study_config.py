@@ -5,22 +5,27 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.diagnostics import CollapseAlarm
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.presets import find_method
 from tune_experiments.method_grids import Setting, grid_of
 from tune_experiments.run_config import Places, RunConfig, Sections, build_run_config, read_sections, shipped_config
-from tune_experiments.schedulers import PBT, check_scheduler
+from tune_experiments.schedulers import check_scheduler
 from tune_experiments.study_plan import PlannedArm, StudyPlan
 
 STUDY = "study"
 STUDIES = Path(__file__).parent / "configs" / "studies"
 GRID, AUTO = "grid", "auto"
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
+_FILES = ("config.yaml", "study.json", "report.html", "report.md")
+"""Beside the folders of the tasks."""
 _LISTS = ("confirm_seeds", "stop_on_collapse")
 _ALONE = ("debugging.seed", "environment.env", "environment.env_config")
 """What an arm may not change: seeds and tasks are the study's."""
@@ -64,7 +69,7 @@ class StudySettings:
     stability: dict[str, Any] = field(default_factory=dict)
     """Fields of :class:`StabilitySettings`."""
     scheduler: dict[str, Any] = field(default_factory=dict)
-    """``{type: asha | pbt, ...}`` with the arguments of Tune's class; empty: every trial runs to its end."""
+    """``{type: asha, ...}`` with the arguments of Tune's class; empty: every trial runs to its end."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ class Study:
         s = self.settings
         return StudyPlan(
             arms=tuple(PlannedArm(arm.name, arm.settings) for arm in self.arms),
-            search_seed=None if s.scheduler.get("type") == PBT else s.search_seed,
+            search_seed=s.search_seed,
             confirm_seeds=tuple(s.confirm_seeds),
             max_settings=s.max_settings,
             tries_all=s.tries_all,
@@ -159,11 +164,6 @@ def load_study(path: str | Path, overrides: Sequence[str] = (), *, size: str | N
         tasks=_tasks(settings.tasks, own.get((STUDY, "tasks"), name)),
         run=run,
     )
-    if settings.scheduler.get("type") == PBT and (len(study.arms) > 1 or len(settings.confirm_seeds) < 2):
-        raise ConfigError(
-            f"study.scheduler.type='pbt' ({name}): a population is one arm with at least two study.confirm_seeds; got "
-            f"{len(study.arms)} arms and {len(settings.confirm_seeds)} seeds. Its trials take over each other's weights."
-        )
     _check_trials(study)
     return study
 
@@ -204,14 +204,15 @@ def _problem(key: str, value: Any) -> str:
     """Return what is wrong with a value of the section, "" if nothing."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if key == "search_seed":
-        return "" if whole and value >= 0 else "must be a whole number from 0"
+        return "" if whole and 0 <= value < 2**31 else "must be a whole number from 0, below 2**31"
     if key == "max_settings" or (key == "max_concurrent" and value is not None):
         return "" if whole and value >= 1 else "must be a whole number from 1"
     if key == "confirm_seeds":
         is_list = isinstance(value, list) and all(
             isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in value
         )
-        return "" if is_list and len(set(value)) == len(value) else "must be a list of different whole numbers from 0"
+        is_list = is_list and 0 < len(set(value)) == len(value) and max(value) < 2**31
+        return "" if is_list else "must be a list of at least one, different whole numbers from 0, below 2**31"
     if key == "tries_all":
         return "" if isinstance(value, bool) else "must be true or false"
     if key == "stop_on_collapse":
@@ -272,8 +273,10 @@ def _arms(given: Mapping[str, Any] | Sequence[str], place: str) -> list[Arm]:
 
 def _arm(name: str, given: Any, place: str) -> Arm:
     where = f"study.arms.{name}"
-    if not name or not all(c.isalnum() or c in "_." for c in name):
-        raise ConfigError(f"{where} ({place}): the name of an arm has letters, digits, '_' and '.' only.")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{where} ({place}): the name of an arm has up to 64 letters, digits, '_', '-' and '.', no '.' first."
+        )
     if given is None:
         given = {"training.method": name, GRID: AUTO}
     if not isinstance(given, Mapping):
@@ -315,8 +318,11 @@ def _tasks(given: Mapping[str, Any], place: str) -> dict[str, Setting]:
     tasks: dict[str, Setting] = {}
     for name, overrides in given.items():
         where = f"study.tasks.{name}"
-        if not name or not all(c.isalnum() or c in "_.-" for c in name):
-            raise ConfigError(f"{where} ({place}): the name of a task has letters, digits, '_', '-' and '.' only.")
+        if not _NAME.fullmatch(str(name)) or name in _FILES:
+            raise ConfigError(
+                f"{where} ({place}): the name of a task has up to 64 letters, digits, '_', '-' and '.', no '.' first, and is "
+                f"none of {', '.join(_FILES)}."
+            )
         if not isinstance(overrides, Mapping):
             raise ConfigError(f"{where}={overrides!r} ({place}) must be a mapping section.key -> value.")
         _check_names(overrides, where, place, alone=("debugging.seed",))
@@ -345,16 +351,6 @@ def _laid_over(run: RunConfig, layers: Sequence[Setting]) -> RunConfig:
 
 def _check_trials(study: Study) -> None:
     """Refuse settings that cannot work, trials that would be the same, and a choice that is made on the test tasks."""
-    config, split = study.run.algorithm(""), study.run.run.report_split
-    if not config.evaluation_interval:
-        raise ConfigError(
-            f"evaluation.evaluation_interval={config.evaluation_interval!r} in a study: settings are chosen by evaluations."
-        )
-    if config.evaluation_split == split:
-        raise ConfigError(
-            f"evaluation.evaluation_split={split!r} and run.report_split={split!r}: settings would be chosen and "
-            "reported on the same tasks."
-        )
     for task in study.tasks:
         seen: dict[str, str] = {}
         for arm in study.arms:
@@ -362,12 +358,28 @@ def _check_trials(study: Study) -> None:
                 label = f"study.arms.{arm.name}" + (f" with {_words(setting)}" if setting else "")
                 try:
                     run = study.run_of(task, arm, number)
-                    resolved = repr(run.resolved(run.checked()))
+                    config = run.checked()
+                    _check_evaluation(run, config)
+                    resolved = repr(run.resolved(config))
                 except ConfigError as error:
                     raise ConfigError(f"{label}: {error}") from None
                 if resolved in seen:
                     raise ConfigError(f"{label} is the same configuration as {seen[resolved]}: leave one of them out.")
                 seen[resolved] = label
+
+
+def _check_evaluation(run: RunConfig, config: ARLArenaConfig) -> None:
+    interval, split = config.evaluation_interval, run.run.report_split
+    if not interval or interval > run.run.iterations:
+        raise ConfigError(
+            f"evaluation.evaluation_interval={interval!r} with run.iterations={run.run.iterations}: settings are chosen by "
+            "evaluations, and there would be none."
+        )
+    if config.evaluation_split == split:
+        raise ConfigError(
+            f"evaluation.evaluation_split={split!r} and run.report_split={split!r}: settings would be chosen and "
+            "reported on the same tasks."
+        )
 
 
 def _words(setting: Setting) -> str:

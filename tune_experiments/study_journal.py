@@ -132,15 +132,15 @@ class StudyJournal:
         if event["event"] == STARTED:
             self._keys[trial] = TrialKey(**event["key"])
         elif event["event"] == RESULT:
-            curve, iteration = self._curves.setdefault(trial, {}), event["iteration"]
+            curve, iteration = self._curves.setdefault(trial, {}), int(event["iteration"])
             if iteration in curve:
                 self._repeated[trial] = self._repeated.get(trial, 0) + 1
             if "success" in event:
-                curve[iteration] = event["success"]
+                curve[iteration] = float(event["success"])
             if "before" in event:
-                self._before[trial] = event["before"]
+                self._before[trial] = float(event["before"])
             if "value" in event:
-                self._values.setdefault(trial, {})[iteration] = event["value"]
+                self._values.setdefault(trial, {})[iteration] = float(event["value"])
         elif event["event"] == ENDED:
             self._ends[trial] = event["how"]
         elif event["event"] == LOST:
@@ -151,7 +151,10 @@ class StudyJournal:
         if not self._file.exists():
             self._file.touch()
             return
-        text = self._file.read_text(encoding="utf-8")
+        try:
+            text = self._file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{self._file} is not text: {error}") from error
         whole, cut = text.rsplit("\n", 1) if "\n" in text else ("", text)
         if cut:
             self._file.write_text(whole + "\n" if whole else "", encoding="utf-8")

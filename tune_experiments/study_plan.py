@@ -60,14 +60,14 @@ class StudyPlan:
 
     Attributes:
         arms: in order.
-        search_seed: seed of all search trials; None: no search, every arm's default is run with the confirm seeds.
+        search_seed: seed of all search trials.
         confirm_seeds: seeds that the chosen setting of an arm is run with, none of them the search seed.
         max_settings: most settings tried per arm.
         tries_all: try all of them and take the best stable one, instead of the first stable one.
     """
 
     arms: tuple[PlannedArm, ...]
-    search_seed: int | None
+    search_seed: int
     confirm_seeds: tuple[int, ...]
     max_settings: int
     tries_all: bool = False
@@ -110,10 +110,9 @@ class StudyPlan:
     def _count(self, arm: PlannedArm) -> int:
         """Return how many settings are searched."""
         count = min(len(arm.settings), self.max_settings)
-        return 0 if self.search_seed is None or count == 1 else count
+        return 0 if count == 1 else count
 
     def _search_key(self, arm: PlannedArm, number: int) -> TrialKey:
-        assert self.search_seed is not None
         return TrialKey(arm.name, number, SEARCH, self.search_seed)
 
     def _searches(self, arm: PlannedArm, known: Mapping[TrialKey, Outcome | None]) -> Iterator[TrialKey]:

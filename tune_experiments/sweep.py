@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from ray.tune.stopper import CombinedStopper
 from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.diagnostics import AlarmThresholds
-from arlarena_rllib.errors import ConfigError
+from arlarena_rllib.errors import CheckpointError, ConfigError
 from arlarena_rllib.models.load import check_model_dir
 from tune_experiments.mlflow_store import TrackingError
 from tune_experiments.prepare import base_model, warm_start
@@ -110,8 +110,8 @@ def _hold_to(folder: Path, study: Study, *, resume: bool) -> float:
     """Write the study's settings to its folder, or check that they are those it began with; return when it began."""
     file = folder / SETTINGS_FILE
     settings = json.loads(json.dumps({"study": asdict(study.settings), **study.run.given}, default=str))
-    if resume and file.is_file():
-        before = yaml.safe_load(file.read_text())
+    if resume:
+        before = _began_with(file)
         changed = [
             f"{section}.{key}={now!r} was {then!r}"
             for section in {**before["settings"], **settings}
@@ -127,6 +127,22 @@ def _hold_to(folder: Path, study: Study, *, resume: bool) -> float:
     began = time.time()
     file.write_text(yaml.safe_dump({"began": began, "settings": settings}, sort_keys=False))
     return began
+
+
+def _began_with(file: Path) -> dict[str, Any]:
+    """Return what a study wrote down when it began.
+
+    Raises:
+        CheckpointError: the file is not that of a study, or cannot be read.
+    """
+    try:
+        before = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if {"began", "settings"} == before.keys() and all(isinstance(v, dict) for v in before["settings"].values()):
+            return before
+        problem = "it has other keys"
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    raise CheckpointError(f"{file} does not say how a study began ({problem}), so there is none to resume.")
 
 
 def _log_study(tracker: MLflowTracker, record: StudyRecord, report: ReportFiles) -> None:
@@ -148,10 +164,15 @@ def run_task(
     folder.mkdir(parents=True, exist_ok=True)
     starts = {arm.name: _start(study, task, arm.name, folder, progress) for arm in study.arms}
     base = run.algorithm(next(iter(starts.values())))
-    concurrent = room_for(base, study.settings.max_concurrent, progress)
+    every = [study.run_of(task, arm, number) for arm in study.arms for number in range(len(arm.settings))]
+    concurrent = room_for([one.algorithm("") for one in every], study.settings.max_concurrent, progress)
     searcher = StudySearcher(
         study.plan(), partial(trial_config, study, task, starts), folder, study.stability, run.run.iterations
     )
+    if resume and any(folder.glob(f"{TRIALS}.*")) and not searcher.journal.trial_ids():
+        raise CheckpointError(
+            f"{folder} has trials, but its journal.jsonl is gone or empty: the study cannot go on from it."
+        )
     tracker = MLflowTracker(
         run.run.experiment,
         run_name=run.run.name if len(study.tasks) == 1 else f"{run.run.name}/{task}",
@@ -217,27 +238,26 @@ def trial_tags(study: Study, searcher: StudySearcher, trial_id: str) -> dict[str
     return {"arm": key.arm, "setting": words, "purpose": key.purpose, "seed": str(key.seed)}
 
 
-def room_for(config: ARLArenaConfig, most: int | None, progress: ProgressDisplay) -> int:
-    """Return how many trials fit side by side, and say so.
+def room_for(configs: Sequence[ARLArenaConfig], most: int | None, progress: ProgressDisplay) -> int:
+    """Return how many of the largest of these trials fit side by side, and say so.
 
     Raises:
-        ConfigError: with figures, when not even one fits.
+        ConfigError: with figures, when not even one of them fits.
     """
-    trial, engine = needed_resources(config)
     available = ray.cluster_resources()
-    fits = {
-        kind: int((available.get(kind, 0.0) + 1e-6) / needed)
-        for kind in trial
-        if (needed := trial[kind] + engine[kind]) > 0
-    }
-    room = min(fits.values(), default=1)
-    figures = ", ".join(f"{trial[k] + engine[k]:g} of {available.get(k, 0.0):g} {k}s" for k in fits)
+    needs: dict[str, float] = {}
+    for config in configs:
+        trial, engine = needed_resources(config)
+        needs = {kind: max(needs.get(kind, 0.0), trial[kind] + engine[kind]) for kind in trial}
+    needs = {kind: need for kind, need in needs.items() if need > 0}
+    room = min((int((available.get(kind, 0.0) + 1e-6) / need) for kind, need in needs.items()), default=1)
+    figures = ", ".join(f"{need:g} of {available.get(kind, 0.0):g} {kind}s" for kind, need in needs.items())
     if room < 1:
         raise ConfigError(
-            f"a trial with its engine needs {figures}: nothing fits. Lower its needs or raise run.num_cpus."
+            f"a trial with its engine needs up to {figures}: it does not fit. Lower that, or raise run.num_cpus."
         )
     chosen = min(room, most) if most else room
-    progress.message(f"a trial with its engine takes {figures}: {room} fit side by side, {chosen} will run")
+    progress.message(f"a trial with its engine takes up to {figures}: {room} fit side by side, {chosen} will run")
     return chosen
 
 
@@ -266,7 +286,7 @@ def _tuner(
         trial_name_creator=partial(_trial_name, searcher),
         trial_dirname_creator=partial(_trial_folder, searcher),
     )
-    trials = max(folder.glob(f"{TRIALS}.*"), default=folder / f"{TRIALS}.0")
+    trials = max(folder.glob(f"{TRIALS}.*"), key=lambda path: int(path.suffix[1:]), default=folder / f"{TRIALS}.0")
     if resume and (known := _trials_known_to_tune(trials)) is not None:
         for key in searcher.journal.drop_unknown(known):
             progress.message(f"trial {key} had not begun when the study was stopped; it starts anew")

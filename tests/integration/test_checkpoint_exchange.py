@@ -1,4 +1,4 @@
-"""Population-based training hands one trial's checkpoint to another with other settings: all is taken over but those."""
+"""A checkpoint goes on under other settings, as in population-based training: all is taken over but those."""
 
 from __future__ import annotations
 

@@ -93,6 +93,15 @@ def test_broken_line_is_named(tmp_path: Path) -> None:
         journal(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "text", [b"\xff\xfe\n", b'{"event": "result", "trial": "t", "iteration": 1, "success": "x"}\n']
+)
+def test_bytes_and_values_of_another_kind_are_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "journal.jsonl").write_bytes(text)
+    with pytest.raises(CheckpointError, match=r"journal\.jsonl"):
+        journal(tmp_path)
+
+
 def test_trial_unknown_to_tune_is_free_again(tmp_path: Path) -> None:
     notes = journal(tmp_path)
     fill(notes, "t", [0.5] * 4)

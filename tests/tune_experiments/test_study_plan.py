@@ -95,11 +95,5 @@ def test_no_trial_comes_twice(stable: int | None) -> None:
     assert len(set(order)) == len(order) <= PLAN.most_trials()
 
 
-def test_without_a_search_every_default_is_run_with_all_seeds() -> None:
-    plan = StudyPlan(PLAN.arms, None, (1, 2), max_settings=3)
-    assert played(plan, {}) == [*confirm("a", 0), *confirm("b", 0)]
-    assert plan.most_trials() == 4
-
-
 def test_name_of_a_trial_is_fit_for_a_folder() -> None:
     assert str(TrialKey("sampo", 2, SEARCH, 0)) == "sampo-2-search-seed0"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from mlflow.tracking import MlflowClient
 
-from tune_experiments.mlflow_store import TrackingError, git_commit, public_uri, resolve_tracking_uri
+from tune_experiments.mlflow_store import TrackingError, check_store, git_commit, public_uri, resolve_tracking_uri
 from tune_experiments.tracking import MLflowTracker
 
 Make = Callable[..., MLflowTracker]
@@ -251,3 +251,10 @@ def test_git_commit_of_a_tracked_file_is_the_checkout_and_else_none(tmp_path: Pa
     assert commit is not None and len(commit) == 40
     (tmp_path / "untracked.py").touch()
     assert git_commit(tmp_path / "untracked.py") is None
+
+
+def test_password_of_an_unreachable_store_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(TrackingError) as caught:
+        check_store("http://user:secret@127.0.0.1:1", "e")
+    assert "secret" not in str(caught.value) and "127.0.0.1:1" in str(caught.value)
