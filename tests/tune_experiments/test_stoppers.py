@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ray import tune
-from ray.tune import Stopper, TuneError
+from ray.tune import Stopper
 from ray.tune.stopper import TrialPlateauStopper
 
 from arlarena_rllib.diagnostics import AlarmThresholds
@@ -323,45 +323,6 @@ def test_example_of_the_page_ends_before_its_third_trial(
     assert trained(names["results"]) == {1.0: 20, 0.1: 20}
     said = re.findall(r"^\w+_0000\d (stable|0\.7 below its best)$", capsys.readouterr().out, flags=re.MULTILINE)
     assert said == ["0.7 below its best", "stable"]
-
-
-def test_restored_experiment_keeps_its_verdicts_and_ends_before_its_third_trial(
-    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The experiment breaks in iteration 8 of 10 of the second trial, which begins again after the restore."""
-    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")  # saved after each iteration
-    (tmp_path / "broken").touch()
-
-    def train(config: dict[str, Any]) -> None:
-        for i in range(1, 20):
-            rate = 0.1 if config["lr"] == 1.0 and i > 6 else 0.8
-            is_broken = config["lr"] == 0.1 and i == 8 and (tmp_path / "broken").exists()
-            tune.report({"env_runners": {"success_rate": rate}, "steps_" if is_broken else "steps": i})
-
-    tuner = tune.Tuner(
-        train,
-        param_space={"lr": tune.grid_search([1.0, 0.1, 0.01])},
-        tune_config=tune.TuneConfig(max_concurrent_trials=1),
-        run_config=tune.RunConfig(
-            name="grid",
-            storage_path=str(tmp_path),
-            stop=[StabilityStopper(10), BudgetStopper(1000, metric="steps")],
-            verbose=0,
-        ),
-    )
-    with pytest.raises(TuneError, match=r"metric='steps' is not in iteration 8 .*Nearest: 'steps_'"):
-        tuner.fit()
-    before = stored_stopper(tmp_path / "grid", StabilityStopper)
-    assert [verdict.is_stable for verdict in before.verdicts.values()] == [False]
-
-    (tmp_path / "broken").unlink()
-    restored = tune.Tuner.restore(str(tmp_path / "grid"), trainable=train, resume_unfinished=True).fit()
-    assert trained(restored) == {1.0: 10, 0.1: 10}
-    after = stored_stopper(tmp_path / "grid", StabilityStopper)
-    assert [verdict.is_stable for verdict in after.verdicts.values()] == [False, True]
-    assert before.verdicts.items() <= after.verdicts.items()
-    with pytest.raises(CheckpointError, match=r"without a PlateauStopper.* StabilityStopper, BudgetStopper\."):
-        stored_stopper(tmp_path / "grid", PlateauStopper)
 
 
 def test_stored_stopper_of_another_folder_is_refused(tmp_path: Path) -> None:
