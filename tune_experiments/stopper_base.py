@@ -17,11 +17,14 @@ from tune_experiments.mlflow_names import BOOKKEEPING_KEYS, as_number
 
 
 class OncePerIteration(Stopper):
-    """Base: :meth:`judge` is asked once per trial and iteration, in order; what it ended stays ended."""
+    """Base: :meth:`judge` is asked once per trial and iteration, in order; what it ended ends there again.
+
+    A trial that is restored from a checkpoint before its end does the iterations between once more.
+    """
 
     def __init__(self) -> None:
         self._last_iteration: dict[str, int] = {}
-        self._ended: set[str] = set()
+        self._ended: dict[str, int] = {}
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Say whether the trial ends."""
@@ -29,9 +32,9 @@ class OncePerIteration(Stopper):
         if trial_id not in self._ended and iteration > self._last_iteration.get(trial_id, 0):
             metrics = flatten_dict({key: value for key, value in result.items() if key != "config"}, delimiter="/")
             if self.judge(trial_id, iteration, metrics):
-                self._ended.add(trial_id)
+                self._ended[trial_id] = iteration
             self._last_iteration[trial_id] = iteration
-        return trial_id in self._ended
+        return iteration >= self._ended.get(trial_id, iteration + 1)
 
     def judge(self, trial_id: str, iteration: int, metrics: Mapping[str, Any]) -> bool:
         """Say whether the trial ends with this iteration; the metrics are flat, their names joined by "/"."""

@@ -1,7 +1,7 @@
 """Stoppers for any `ray.tune.Tuner`: ends trials that are stable, have collapsed, spent their budget, or rest.
 
 Tune saves a stopper with the experiment, and goes on with its memory after `Tuner.restore`. Iterations that a restored trial
-does again are not counted again: the first value stands, and a trial that was ended stays ended.
+does again are not counted again: the first value stands, and a trial ends where it was ended.
 """
 
 from __future__ import annotations
@@ -268,13 +268,16 @@ def stored_stopper(experiment: str | Path, kind: type[AnyStopper]) -> AnyStopper
         experiment: local folder ``<storage_path>/<name>``. Its content is unpickled, so it must come from you.
         kind: e.g. ``StabilityStopper``.
     Raises:
-        CheckpointError: nothing is saved there, or the experiment has no such stopper.
+        CheckpointError: nothing is saved there, it cannot be read, or the experiment has no such stopper.
     """
     states = sorted(Path(experiment).glob("experiment_state-*.json"))
     if not states:
         raise CheckpointError(f"{experiment} holds no experiment of Tune: there is no experiment_state-*.json in it.")
     decoder = TuneFunctionDecoder(allow_cloudpickle=True)
-    stopper = decoder.decode(states[-1].read_text())["runner_data"]["_stopper"]
+    try:
+        stopper = decoder.decode(states[-1].read_text())["runner_data"]["_stopper"]
+    except ValueError as error:
+        raise CheckpointError(f"{states[-1]} cannot be read, Tune may be writing it: {error}.") from error
     found = _flat_stoppers(stopper)
     for one in found:
         if isinstance(one, kind):

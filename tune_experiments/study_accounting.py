@@ -75,7 +75,10 @@ def accounting_words(record: StudyRecord) -> list[str]:
     wrong = [name for name, holds in checked.items() if holds is False]
     unknown = [name for name, holds in checked.items() if holds is None]
     if wrong:
-        lines.append(f"Iterations lost or repeated in: {', '.join(wrong)}.")
+        again = sum(trial.repeated for trial in record.trials)
+        lines.append(
+            f"Iterations lost or repeated in: {', '.join(wrong)}; {again} were done again after a stop or a kill."
+        )
     elif len(checked) > len(unknown):
         lines.append(f"training_iteration runs 1..n once in all {len(checked) - len(unknown)} trials that log it.")
     if unknown:

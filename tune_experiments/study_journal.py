@@ -51,11 +51,9 @@ class StudyJournal:
     def result(self, trial_id: str, metrics: Mapping[str, Any]) -> None:
         """Note an iteration: ``metrics`` is flat; only success and evaluation are kept."""
         iteration = int(metrics["training_iteration"])
-        if (
-            iteration > self._iterations
-        ):  # one more than asked for, when a kill came between a trial's end and Tune's notes
-            return
-        watched = {"success": self._rule.metric, "value": EVALUATED, "before": EVALUATION_BEFORE_SAMPLED}
+        if iteration > self._iterations:
+            return  # one too many, when a kill came between a trial's end and Tune's note of it
+        watched = {"success": self._rule.metric, "value": EVALUATION_SAMPLED, "before": EVALUATION_BEFORE_SAMPLED}
         values = {name: metrics.get(metric) for name, metric in watched.items()}
         known = {name: number for name, value in values.items() if (number := _finite(value)) is not None}
         self._note({"event": RESULT, "trial": trial_id, "iteration": iteration, **known})
@@ -144,7 +142,7 @@ class StudyJournal:
         elif event["event"] == ENDED:
             self._ends[trial] = event["how"]
         elif event["event"] == LOST:
-            for known in (self._keys, self._curves, self._values, self._before, self._ends):
+            for known in (self._keys, self._curves, self._values, self._before, self._ends, self._repeated):
                 known.pop(trial, None)
 
     def _read(self) -> None:
@@ -163,10 +161,6 @@ class StudyJournal:
                 self._take(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:
                 raise CheckpointError(f"{self._file}, line {number} is not an event of a study: {error}") from error
-
-
-EVALUATED = EVALUATION_SAMPLED
-"""Settings are compared by this: success on validation tasks."""
 
 
 def _finite(value: Any) -> float | None:

@@ -99,6 +99,7 @@ class TrialRecord(JsonRecord):
         status: "finished", "stopped" (ended early on purpose) or "failed".
         reason: why it was stopped or failed.
         history: flat metrics per iteration, under the names of docs/diagnostics.md.
+        repeated: iterations that were done again after a stop or a kill.
         test: None where it was not tested.
         checkpoint: folder of the last one.
         mlflow_run_id: of its run.
@@ -113,6 +114,7 @@ class TrialRecord(JsonRecord):
     status: Literal["finished", "stopped", "failed"]
     reason: str = ""
     history: list[dict[str, float]] = field(default_factory=list)
+    repeated: int = 0
     test: TestResult | None = None
     checkpoint: str = ""
     mlflow_run_id: str = ""

@@ -181,6 +181,7 @@ def _trial_record(study: Study, trials: TaskTrials, trial_id: str, key: TrialKey
         status=STATUS[how],
         reason=_reason(how, home, results),
         history=history,
+        repeated=trials.journal.repeated(trial_id),
         test=TestResult.load(test) if test.is_file() else None,
         checkpoint=str(checkpoint or ""),
         mlflow_run_id=run_id,

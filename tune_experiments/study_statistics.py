@@ -292,4 +292,4 @@ def counts_once(trial: TrialRecord) -> bool | None:
     numbers = [row.get("training_iteration", math.nan) for row in trial.history]
     if not numbers or len(finite(numbers)) < len(numbers):
         return None
-    return numbers == list(range(1, len(numbers) + 1))
+    return not trial.repeated and numbers == list(range(1, len(numbers) + 1))

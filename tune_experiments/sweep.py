@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,10 +22,11 @@ from ray.tune.stopper import CombinedStopper
 from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.diagnostics import AlarmThresholds
+from arlarena_rllib.diagnostics.metric_names import EVALUATION_SAMPLED
 from arlarena_rllib.errors import CheckpointError, ConfigError
-from arlarena_rllib.models.load import check_model_dir
+from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
 from tune_experiments.mlflow_store import TrackingError
-from tune_experiments.prepare import base_model, warm_start
+from tune_experiments.prepare import warm_start
 from tune_experiments.progress import ProgressDisplay
 from tune_experiments.resume import finished_start, resumable_base
 from tune_experiments.run_folder import claimed
@@ -32,7 +34,6 @@ from tune_experiments.schedulers import build_scheduler
 from tune_experiments.stoppers import BudgetStopper, CollapseStopper
 from tune_experiments.stopping import StopRequest, graceful_stop
 from tune_experiments.study_config import Study
-from tune_experiments.study_journal import EVALUATED
 from tune_experiments.study_plan import TrialKey
 from tune_experiments.study_record import StudyRecord, TrialRecord
 from tune_experiments.study_report import ReportFiles, write_report
@@ -77,24 +78,24 @@ def sweep(study: Study, *, resume: bool = False) -> StudyOutcome:
         ProgressDisplay(study.run.run.iterations) as progress,
         claimed(folder, resume=resume, progress=progress),
         graceful_stop() as stop,
+        ExitStack() as open_runs,
     ):
         began = _hold_to(folder, study, resume=resume)
         start_cluster(study.run.run.num_cpus)
         stop.listen()
         finished: list[TaskTrials] = []
-        trackers: list[MLflowTracker] = []
+        trackers: dict[str, MLflowTracker] = {}
         run_ids: dict[str, str] = {}
         for task in study.tasks:
-            trials, tracker = run_task(study, task, folder / task, stop, progress, resume=resume)
+            trials, trackers[task] = run_task(study, task, folder / task, stop, progress, open_runs, resume=resume)
             test_policies(study, trials, progress)
             finished.append(trials)
-            trackers.append(tracker)
-            run_ids |= {trial: _mlflow_run(tracker, trial) for trial in trials.journal.trial_ids()}
+            run_ids |= {trial: _mlflow_run(trackers[task], trial) for trial in trials.journal.trial_ids()}
         record = record_of(study, finished, run_ids, began)
         record.save(folder / STUDY_FILE)
         report = write_report(record, folder)
-        for tracker in trackers:
-            _log_study(tracker, record, report)
+        for task, tracker in trackers.items():
+            _log_study(tracker, [trial for trial in record.trials if trial.task == task], report)
     return StudyOutcome(folder, record, report, [trial for trial in record.trials if trial.status == "failed"])
 
 
@@ -145,21 +146,27 @@ def _began_with(file: Path) -> dict[str, Any]:
     raise CheckpointError(f"{file} does not say how a study began ({problem}), so there is none to resume.")
 
 
-def _log_study(tracker: MLflowTracker, record: StudyRecord, report: ReportFiles) -> None:
+def _log_study(tracker: MLflowTracker, trials: Sequence[TrialRecord], report: ReportFiles) -> None:
     """Put the report and each trial's headline numbers where MLflow's table shows them."""
     for file in (report.html, report.markdown):
         tracker.log_artifact(file)
-    for trial in record.trials:
+    for trial in trials:
         if trial.test is not None:
             test = {"test": {"sampled": trial.test.sampled, "greedy": trial.test.greedy}}
             tracker.log_metrics(test, step=len(trial.history), trial_id=trial.trial_id)
-    tracker.finish("FINISHED")
 
 
 def run_task(
-    study: Study, task: str, folder: Path, stop: StopRequest, progress: ProgressDisplay, *, resume: bool
+    study: Study,
+    task: str,
+    folder: Path,
+    stop: StopRequest,
+    progress: ProgressDisplay,
+    open_runs: ExitStack,
+    *,
+    resume: bool,
 ) -> tuple[TaskTrials, MLflowTracker]:
-    """Run all trials of one task, or those that are left of them; the tracker's parent run is still open."""
+    """Run all trials of one task, or those that are left of them; ``open_runs`` closes its runs in MLflow."""
     run = study.run_of(task)
     folder.mkdir(parents=True, exist_ok=True)
     starts = {arm.name: _start(study, task, arm.name, folder, progress) for arm in study.arms}
@@ -173,26 +180,33 @@ def run_task(
         raise CheckpointError(
             f"{folder} has trials, but its journal.jsonl is gone or empty: the study cannot go on from it."
         )
-    tracker = MLflowTracker(
-        run.run.experiment,
-        run_name=run.run.name if len(study.tasks) == 1 else f"{run.run.name}/{task}",
-        storage_dir=folder.parents[1],
-        resolved_config=json.loads(json.dumps(run.resolved(base), default=str)),
-        tags={"study": run.run.name, "task": task, "engine": base.engine},
-        trial_tags=partial(trial_tags, study, searcher),
-        resume=resume,
-        store_required=task == next(iter(study.tasks)),
+    tracker = open_runs.enter_context(
+        MLflowTracker(
+            run.run.experiment,
+            run_name=run.run.name if len(study.tasks) == 1 else f"{run.run.name}/{task}",
+            storage_dir=folder.parents[1],
+            resolved_config=json.loads(json.dumps(run.resolved(base), default=str)),
+            tags={"study": run.run.name, "task": task, "engine": base.engine},
+            trial_tags=partial(trial_tags, study, searcher),
+            resume=resume,
+            store_required=task == next(iter(study.tasks)),
+        )
     )
     progress.phase(f"trials of {task}: at most {study.plan().most_trials()}, {concurrent} at a time")
-    tuner = _tuner(study, base, folder, searcher, [tracker, progress], concurrent, resume=resume, progress=progress)
-    try:
-        with stop.gently(partial(_end_study, searcher)):
-            tuner.fit()
-        if not searcher.is_over:
-            raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        tracker.finish("KILLED")
-        raise
+    tuner = _tuner(
+        study,
+        base,
+        folder,
+        searcher,
+        [tracker, progress, KeptNotes(folder)],
+        concurrent,
+        resume=resume,
+        progress=progress,
+    )
+    with stop.gently(partial(_end_study, searcher)):
+        tuner.fit()
+    if not searcher.is_over:
+        raise KeyboardInterrupt
     return TaskTrials(task, folder, starts, searcher.journal), tracker
 
 
@@ -214,7 +228,7 @@ def _start(study: Study, task: str, arm: str, folder: Path, progress: ProgressDi
     home.mkdir(parents=True, exist_ok=True)
     if (start := finished_start(home)) is not None:
         return start
-    base = check_model_dir(resumable_base(run, home) if home.exists() else base_model(run, home))
+    base = resumable_base(run, home)
     if run.warm_start.source == "none":
         return base
     progress.phase(f"cloning for {task}, {arm}", total=run.warm_start.cloning.steps)
@@ -280,13 +294,18 @@ def _tuner(
     settings = study.run.run
     tune_config = tune.TuneConfig(
         search_alg=searcher,
-        scheduler=build_scheduler(study.settings.scheduler, metric=EVALUATED) if study.settings.scheduler else None,
+        scheduler=build_scheduler(study.settings.scheduler, metric=EVALUATION_SAMPLED)
+        if study.settings.scheduler
+        else None,
         num_samples=-1,
         max_concurrent_trials=concurrent,
         trial_name_creator=partial(_trial_name, searcher),
         trial_dirname_creator=partial(_trial_folder, searcher),
     )
+    shorten_sync_errors()
     trials = max(folder.glob(f"{TRIALS}.*"), key=lambda path: int(path.suffix[1:]), default=folder / f"{TRIALS}.0")
+    if resume and trials.is_dir():
+        repair_notes(folder, trials)
     if resume and (known := _trials_known_to_tune(trials)) is not None:
         for key in searcher.journal.drop_unknown(known):
             progress.message(f"trial {key} had not begun when the study was stopped; it starts anew")

@@ -34,3 +34,14 @@ def weights_of(algorithm: ARLArena) -> dict[str, np.ndarray]:
 def same_weights(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     """Say whether two sets of weights are equal bit for bit."""
     return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)
+
+
+SMALL_STUDY = """
+model: {corpus_tasks: 20}
+warm_start: {source: clumsy, slip: 0.1, num_tasks: 10, steps: 5}
+environment: {env: arlarena/Sokoban-6x6-1-v0, env_config: {max_turns: 5}}
+env_runners: {groups_per_iteration: 2, group_size: 2, max_response_tokens: 14, prompt_style: compact}
+training: {lr: 3e-4}
+serving: {engine: transformers, num_replicas: 0, max_model_len: 256}
+"""
+"""What studies of trials of a second have in common; the test adds sections `study`, `run` and `evaluation`."""

@@ -13,21 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from integration_cases import SMALL_STUDY
 
 from tune_experiments.study_record import StudyRecord
 
 ROOT = Path(__file__).parents[2]
-STUDY = """
-study: {arms: {one: {training.method: grpo}, two: {training.method: gspo}}, confirm_seeds: [1], stability: {threshold: 0.02}}
+STUDY = (
+    SMALL_STUDY
+    + """
+study: {arms: {grpo: {training.method: grpo}}, tasks: {one: {}, two: {training.lr: 1e-4}}, confirm_seeds: [1]}
 run: {name: job, iterations: 50, checkpoint_frequency: 1, report_num_tasks: 8, report_draws: 1}
-model: {corpus_tasks: 20}
-warm_start: {source: clumsy, slip: 0.1, num_tasks: 10, steps: 5}
-environment: {env: arlarena/Sokoban-6x6-1-v0, env_config: {max_turns: 5}}
-env_runners: {groups_per_iteration: 2, group_size: 2, max_response_tokens: 14, prompt_style: compact}
-training: {lr: 3e-4}
-serving: {engine: transformers, num_replicas: 0, max_model_len: 256}
 evaluation: {evaluation_interval: 25, evaluation_num_tasks: 4}
 """
+)
 START_S, JOB_S = 180, 400
 
 
@@ -122,7 +120,7 @@ def test_study_as_a_job_is_stopped_and_resumed(cluster: Cluster, tmp_path: Path)
     study.write_text(STUDY)
     assert cluster.submit("first", study, storage, wait=False).returncode == 0
     end = time.monotonic() + JOB_S
-    while "[one-0-confirm-seed1] iteration 2/50" not in (log := cluster.jobs("logs", "first").stdout):
+    while "[grpo-0-confirm-seed1] iteration 2/50" not in (log := cluster.jobs("logs", "first").stdout):
         assert time.monotonic() < end, log[-3000:]
         time.sleep(1)
     stopped = cluster.jobs("stop", "first")  # many iterations before the end: each of these commands takes seconds
@@ -133,7 +131,7 @@ def test_study_as_a_job_is_stopped_and_resumed(cluster: Cluster, tmp_path: Path)
     second = cluster.submit("second", study, storage, "--resume", wait=True)
     assert second.returncode == 0, second.stdout[-3000:] + second.stderr[-2000:]
     record = StudyRecord.load(storage / "job" / "study.json")
-    assert [(t.arm, t.status, [row["training_iteration"] for row in t.history]) for t in record.trials] == [
+    assert [(t.task, t.status, [row["training_iteration"] for row in t.history]) for t in record.trials] == [
         ("one", "finished", list(range(1, 51))),
         ("two", "finished", list(range(1, 51))),
     ]

@@ -12,21 +12,19 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from integration_cases import SMALL_STUDY
 from mlflow.tracking import MlflowClient
 
 from tune_experiments.study_record import StudyRecord
 
-STUDY = """
+STUDY = (
+    SMALL_STUDY
+    + """
 study: {arms: [grpo, gspo], confirm_seeds: [1], max_settings: 2, stability: {threshold: 0.02}}
 run: {name: small, iterations: 3, checkpoint_frequency: 1, report_num_tasks: 8, report_draws: 1}
-model: {corpus_tasks: 20}
-warm_start: {source: clumsy, slip: 0.1, num_tasks: 10, steps: 5}
-environment: {env: arlarena/Sokoban-6x6-1-v0, env_config: {max_turns: 5}}
-env_runners: {groups_per_iteration: 2, group_size: 2, max_response_tokens: 14, prompt_style: compact}
-training: {lr: 3e-4}
-serving: {engine: transformers, num_replicas: 0, max_model_len: 256}
 evaluation: {evaluation_interval: 2, evaluation_num_tasks: 4}
 """
+)
 
 
 class Sweep:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 import re
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ray import tune
-from ray.tune import Stopper
+from ray.tune import Stopper, TuneError
 from ray.tune.stopper import TrialPlateauStopper
 
 from arlarena_rllib.diagnostics import AlarmThresholds
@@ -259,7 +260,8 @@ def test_stopper_does_not_count_repeated_iterations_again(name: str) -> None:
     feed(clean, "a", series[:end])
     for told in ("verdicts", "spent", "_causes"):
         assert getattr(stopper, told, None) == getattr(clean, told, None)
-    assert feed(stopper, "a", [*again, {**series[0], "training_iteration": end + 1}]) == [True] * 4  # it stays ended
+    later = {**series[0], "training_iteration": end + 1}
+    assert feed(stopper, "a", [*again, later]) == [False, False, False, True]  # it ends where it ended, and stays so
 
 
 def test_stopper_passes_over_a_function_that_returned_without_a_report() -> None:
@@ -323,6 +325,63 @@ def test_example_of_the_page_ends_before_its_third_trial(
     assert trained(names["results"]) == {1.0: 20, 0.1: 20}
     said = re.findall(r"^\w+_0000\d (stable|0\.7 below its best)$", capsys.readouterr().out, flags=re.MULTILINE)
     assert said == ["0.7 below its best", "stable"]
+
+
+def saved(experiment: Path) -> StabilityStopper:
+    """Return the stored stopper; Tune's last copy of its notes may go on after `fit` has raised."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return stored_stopper(experiment, StabilityStopper)
+        except CheckpointError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+def test_restored_experiment_keeps_its_verdicts_and_ends_before_its_third_trial(
+    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The experiment breaks in iteration 8 of 10 of the second trial, which begins again after the restore."""
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")  # saved after each iteration
+    (tmp_path / "broken").touch()
+
+    def train(config: dict[str, Any]) -> None:
+        for i in range(1, 20):
+            rate = 0.1 if config["lr"] == 1.0 and i > 6 else 0.8
+            is_broken = config["lr"] == 0.1 and i == 8 and (tmp_path / "broken").exists()
+            tune.report({"env_runners": {"success_rate": rate}, "steps_" if is_broken else "steps": i})
+
+    tuner = tune.Tuner(
+        train,
+        param_space={"lr": tune.grid_search([1.0, 0.1, 0.01])},
+        tune_config=tune.TuneConfig(max_concurrent_trials=1),
+        run_config=tune.RunConfig(
+            name="grid",
+            storage_path=str(tmp_path),
+            stop=[StabilityStopper(10), BudgetStopper(1000, metric="steps")],
+            verbose=0,
+        ),
+    )
+    with pytest.raises(TuneError, match=r"metric='steps' is not in iteration 8 .*Nearest: 'steps_'"):
+        tuner.fit()
+    before = saved(tmp_path / "grid")
+    assert [verdict.is_stable for verdict in before.verdicts.values()] == [False]
+
+    (tmp_path / "broken").unlink()
+    restored = tune.Tuner.restore(str(tmp_path / "grid"), trainable=train, resume_unfinished=True).fit()
+    assert trained(restored) == {1.0: 10, 0.1: 10}
+    after = stored_stopper(tmp_path / "grid", StabilityStopper)
+    assert [verdict.is_stable for verdict in after.verdicts.values()] == [False, True]
+    assert before.verdicts.items() <= after.verdicts.items()
+    with pytest.raises(CheckpointError, match=r"without a PlateauStopper.* StabilityStopper, BudgetStopper\."):
+        stored_stopper(tmp_path / "grid", PlateauStopper)
+
+
+def test_unreadable_notes_are_named(tmp_path: Path) -> None:
+    (tmp_path / "experiment_state-1.json").write_text('{"trial_data": [')
+    with pytest.raises(CheckpointError, match=r"experiment_state-1\.json cannot be read"):
+        stored_stopper(tmp_path, StabilityStopper)
 
 
 def test_stored_stopper_of_another_folder_is_refused(tmp_path: Path) -> None:

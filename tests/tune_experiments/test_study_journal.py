@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from ray.tune.search import Searcher
 
+from arlarena_rllib.diagnostics.metric_names import EVALUATION_SAMPLED
 from arlarena_rllib.errors import CheckpointError
 from tune_experiments.study_config import StabilitySettings
-from tune_experiments.study_journal import EVALUATED, FAILED, FINISHED, STOPPED, StudyJournal
+from tune_experiments.study_journal import FAILED, FINISHED, STOPPED, StudyJournal
 from tune_experiments.study_plan import CONFIRM, SEARCH, PlannedArm, StudyPlan, TrialKey
 from tune_experiments.study_searcher import StudySearcher
 
@@ -27,7 +28,9 @@ def journal(folder: Path, iterations: int = 4) -> StudyJournal:
 def fill(notes: StudyJournal, trial: str, curve: list[float], key: TrialKey = KEY, how: str | None = FINISHED) -> None:
     notes.started(trial, key)
     for iteration, success in enumerate(curve, start=1):
-        notes.result(trial, {"training_iteration": iteration, "env_runners/success_rate": success, EVALUATED: success})
+        notes.result(
+            trial, {"training_iteration": iteration, "env_runners/success_rate": success, EVALUATION_SAMPLED: success}
+        )
     if how is not None:
         notes.ended(trial, how)
 

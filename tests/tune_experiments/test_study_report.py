@@ -168,7 +168,13 @@ def test_lost_iterations_are_named(tmp_path: Path) -> None:
     rows = history((0.5, 0.5, 0.5))
     record = study([trial("sampo", 1, None, history=[rows[0], rows[2]])])
     _, _, markdown = _write(record, tmp_path)
-    assert "Iterations lost or repeated in: sampo-confirm-1." in markdown
+    assert "Iterations lost or repeated in: sampo-confirm-1; 0 were done again after a stop or a kill." in markdown
+
+
+def test_repeated_iterations_are_named(tmp_path: Path) -> None:
+    record = study([trial("sampo", 1, None, history=history((0.5, 0.5)), repeated=3)])
+    _, _, markdown = _write(record, tmp_path)
+    assert "Iterations lost or repeated in: sampo-confirm-1; 3 were done again after a stop or a kill." in markdown
     assert "Finished with another number of iterations than 4: sampo-confirm-1." in markdown
 
 
