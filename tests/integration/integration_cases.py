@@ -26,6 +26,16 @@ def small_config(model_dir: Path, **training: Any) -> ARLArenaConfig:
     )
 
 
+def train_and_save(algorithm: ARLArena, iterations: int, *, save_after: int, folder: Path) -> list[dict[str, Any]]:
+    """Return the results of so many iterations; a checkpoint of ``save_after`` of them goes to ``folder``."""
+    results = []
+    for done in range(1, iterations + 1):
+        results.append(algorithm.train())
+        if done == save_after:
+            algorithm.save_to_path(str(folder))
+    return results
+
+
 def weights_of(algorithm: ARLArena) -> dict[str, np.ndarray]:
     """Return the policy's weights."""
     return {n: t.numpy() for n, t in algorithm._learners.ask("export_weights").items()}

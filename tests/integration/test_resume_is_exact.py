@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from integration_cases import same_weights, small_config, weights_of
+from integration_cases import same_weights, small_config, train_and_save, weights_of
 
 from arlarena_rllib import ARLArena
 
@@ -15,11 +15,7 @@ def uninterrupted(ray_cluster: None, tiny_model_dir: Path, tmp_path_factory: pyt
     """Weights after 4 iterations and a checkpoint after 2 of them."""
     algorithm = small_config(tiny_model_dir, method="sampo").build_algo()
     checkpoint = tmp_path_factory.mktemp("checkpoint")
-    results = []
-    for iteration in range(4):
-        results.append(algorithm.train())
-        if iteration == 1:
-            algorithm.save_to_path(str(checkpoint))
+    results = train_and_save(algorithm, 4, save_after=2, folder=checkpoint)
     weights = weights_of(algorithm)
     algorithm.stop()
     return weights, results, checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from integration_cases import same_weights, small_config, weights_of
+from integration_cases import same_weights, small_config, train_and_save, weights_of
 
 from arlarena_rllib import ARLArena
 from arlarena_rllib.errors import ConfigError
@@ -17,11 +17,7 @@ def test_rollouts_lag_and_a_restored_run_goes_on_exactly(
     config = small_config(tiny_model_dir, method="gspo", lr=1e-3, old_policy="sampler").serving(weight_lag=2)
     config.evaluation(evaluation_interval=3, evaluate_before_training=False, evaluation_num_tasks=4)
     algorithm = config.build_algo()
-    results = []
-    for iteration in range(4):
-        results.append(algorithm.train())
-        if iteration == 1:
-            algorithm.save_to_path(str(tmp_path))
+    results = train_and_save(algorithm, 4, save_after=2, folder=tmp_path)
     weights = weights_of(algorithm)
     algorithm.stop()
     lags = [result["env_runners"]["weight_version_lag_max"] for result in results]
