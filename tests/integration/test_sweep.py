@@ -72,7 +72,7 @@ def killed_and_resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     code, text = first.result()
     assert code == 130 and "continue with: arlarena sweep" in text, text[-3000:]
     second = Sweep(study, storage, "--resume")
-    second.wait_for("[gspo-0-search-seed0] iteration 2/3")
+    second.wait_for("-confirm-seed1] iteration 1/3")  # no trial of this kind can have begun before the first stop
     second.signal_all(signal.SIGKILL)
     second.process.wait(60)
     time.sleep(15)  # Ray's own processes notice within seconds that their driver is gone
