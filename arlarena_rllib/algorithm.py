@@ -282,6 +282,10 @@ class ARLArena(Algorithm):
         """The fixed task lists of the environment."""
         return self._panel
 
+    def __repr__(self) -> str:
+        """Say which trial this is: Ray's dashboard and logs show it beside the actor."""
+        return f"{self.trial_name}: {self.config.method} on {self.config.env}, seed {self.config.seed}"
+
     def cleanup(self) -> None:
         """Stop runners and learners, then the engine."""
         super().cleanup()

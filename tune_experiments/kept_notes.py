@@ -32,6 +32,15 @@ class KeptNotes(Callback):
         self.failure = ""
         """What the last trial that failed said."""
 
+    def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        """Forget checkpoints that are gone: a killed run's notes can list some, and Tune fails to delete them again."""
+        manager = trial.run_metadata.checkpoint_manager
+        manager._checkpoint_results = [
+            result
+            for result in manager._checkpoint_results
+            if result is manager.latest_checkpoint_result or Path(result.checkpoint.path).is_dir()
+        ]
+
     def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Keep what the trial said; Tune reads its own note of it when all is over."""
         self.failure = error_summary(trial)

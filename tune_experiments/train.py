@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -302,13 +303,32 @@ def _start(run: RunConfig, base: Path, folder: Path, resume: bool, progress: Pro
 
 
 def start_cluster(num_cpus: int) -> None:
-    """Connect to the running Ray cluster, or start a local one of ``num_cpus`` logical CPUs; start Serve."""
+    """Connect to the running Ray cluster, or start a local one of ``num_cpus`` logical CPUs; start Serve.
+
+    Raises:
+        ConfigError: nothing answers at ``RAY_ADDRESS``, or not to us.
+    """
     if not ray.is_initialized():
         if os.environ.get("RAY_ADDRESS") or IN_JOB in os.environ:
-            ray.init(log_to_driver=False)
+            try:
+                _knock(os.environ.get("RAY_ADDRESS", ""))
+                ray.init(log_to_driver=False)
+            except (OSError, RuntimeError, ValueError) as error:
+                raise ConfigError(
+                    f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS', '')}: no connection to this Ray cluster "
+                    f"({' '.join(str(error).split())[:200]}). Is it running? A cluster that asks for a token (`ray start` "
+                    "says so) wants RAY_AUTH_MODE=token here too; unset RAY_ADDRESS for a local cluster."
+                ) from error
         else:
             ray.init(num_cpus=num_cpus, include_dashboard=False, log_to_driver=False, object_store_memory=400_000_000)
     serve.start(proxy_location="Disabled")
+
+
+def _knock(address: str) -> None:
+    """Raise OSError when nothing answers at HOST:PORT; Ray itself tries for more than ten minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def needed_resources(config: ARLArenaConfig) -> tuple[dict[str, float], dict[str, float]]:

@@ -6,9 +6,14 @@ import json
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from tune_experiments.kept_notes import KEPT, repair_notes
+from ray.train._internal.checkpoint_manager import _CheckpointManager
+from ray.train._internal.session import _TrainingResult
+from ray.tune import Checkpoint, CheckpointConfig
+
+from tune_experiments.kept_notes import KEPT, KeptNotes, repair_notes
 
 STATE, SEARCH, CALLBACKS = "experiment_state-2026-01-01.json", "basic-variant-state-2026-01-01.json", "callbacks.pkl"
 
@@ -55,3 +60,19 @@ def test_repair_drops_a_decision_to_stop_that_waited_for_a_checkpoint(tmp_path: 
     repair_notes(tmp_path, tmp_path / "trials")
     state = json.loads((tmp_path / "trials" / STATE).read_text())
     assert state["runner_data"] == {"_cached_trial_decisions": {}, "_queued_trial_decisions": {}, "_iteration": 7}
+
+
+def test_checkpoints_that_are_gone_are_forgotten_when_a_trial_starts(tmp_path: Path) -> None:
+    manager = _CheckpointManager(CheckpointConfig(num_to_keep=2))
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        manager.register_checkpoint(_TrainingResult(Checkpoint(str(tmp_path / str(number))), {}))
+    (tmp_path / "1").rmdir()  # deleted after the notes were written
+    trial = SimpleNamespace(run_metadata=SimpleNamespace(checkpoint_manager=manager))
+    KeptNotes(tmp_path).on_trial_start(1, [trial], trial)
+    (tmp_path / "3").mkdir()
+    manager.register_checkpoint(_TrainingResult(Checkpoint(str(tmp_path / "3")), {}))
+    assert [Path(result.checkpoint.path).name for result in manager.best_checkpoint_results] == ["2", "3"]
+    (tmp_path / "4").mkdir()
+    manager.register_checkpoint(_TrainingResult(Checkpoint(str(tmp_path / "4")), {}))
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["3", "4"]

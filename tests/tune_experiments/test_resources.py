@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import ray
 
 from arlarena_rllib import ARLArenaConfig
 from arlarena_rllib.errors import ConfigError
-from tune_experiments.train import check_resources
+from tune_experiments.train import check_resources, start_cluster
 
 TINY_CLUSTER = {"CPU": 2.0, "memory": 1e9}
 
@@ -34,3 +36,12 @@ def test_run_larger_than_the_cluster_is_refused(
         getattr(config, section)(**values)
     with pytest.raises(ConfigError, match=message):
         check_resources(config)
+
+
+def test_an_address_where_no_cluster_answers_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ConfigError, match=f"RAY_ADDRESS={address}: no connection"):
+        start_cluster(2)
