@@ -263,7 +263,9 @@ class ARLArena(Algorithm):
         self._panel = bare_text_env(self.config.env, self.config.env_config).tasks()
         self._codec = TextCodec(self.config.model_path)
         self._settings = self.config.rollout_settings()
-        self._policy = self.config.start_policy(f"policy-{self.trial_id}-{time.time_ns():x}", self._codec.stop_ids)
+        self._policy = self.config.start_policy(
+            f"policy-{self._trial_label()}-{time.time_ns():x}", self._codec.stop_ids
+        )
         try:
             super().setup(config)
             self._learners = LearnerLink(self.learner_group, self.config.num_learners)
@@ -284,7 +286,11 @@ class ARLArena(Algorithm):
 
     def __repr__(self) -> str:
         """Say which trial this is: Ray's dashboard and logs show it beside the actor."""
-        return f"{self.trial_name}: {self.config.method} on {self.config.env}, seed {self.config.seed}"
+        return f"{self._trial_label()}: {self.config.method} on {self.config.env}, seed {self.config.seed}"
+
+    def _trial_label(self) -> str:
+        """Return the name of the trial's folder; RLlib does not hand a trial's own name and id on to its algorithm."""
+        return self._storage.trial_dir_name if self._storage is not None else type(self).__name__
 
     def cleanup(self) -> None:
         """Stop runners and learners, then the engine."""

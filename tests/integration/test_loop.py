@@ -18,6 +18,7 @@ def test_iteration_reports_finite_metrics_and_accounts_for_every_group(
 ) -> None:
     algorithm = small_config(tiny_model_dir, method=method).build_algo()
     result = algorithm.train()
+    assert repr(algorithm) == f"ARLArena: {method} on {algorithm.config.env}, seed {algorithm.config.seed}"
     algorithm.stop()
     groups = result["groups"]
     assert groups["started"] == groups["trained"] + groups["filtered"] + groups["failed"]
