@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
+from arlarena_rllib.diagnostics import metric_names
+
 MAX_NAME_LENGTH = 250
 MAX_PARAM_VALUE_LENGTH = 6000
 
@@ -35,6 +37,17 @@ BOOKKEEPING_KEYS = frozenset(
         "trial_name",
     }
 )
+#: Top-level names of the few metrics that runs are compared by; MLflow shows them before all groups.
+HEADLINES = {
+    "success": metric_names.SUCCESS,
+    "heldout_success": metric_names.EVALUATION_SAMPLED,
+    "heldout_success_greedy": metric_names.EVALUATION_GREEDY,
+    "format_valid": metric_names.FORMAT_VALID,
+    "off_policy_kl": metric_names.OFF_POLICY_KL,
+    "reference_kl": metric_names.REF_KL,
+    "grad_norm": metric_names.GRAD_NORM,
+    "entropy": metric_names.ENTROPY,
+}
 _FORBIDDEN = re.compile(r"[^/\w.\- :]")
 
 
@@ -62,6 +75,11 @@ def metric_values(result: Mapping[str, Any]) -> dict[str, float]:
             finite[name] = value
     names = acceptable_names(finite)
     return {names[name]: value for name, value in finite.items()}
+
+
+def headline_values(values: Mapping[str, float]) -> dict[str, float]:
+    """Return those of :data:`HEADLINES` that are among an iteration's flat values."""
+    return {headline: values[name] for headline, name in HEADLINES.items() if name in values}
 
 
 def param_values(config: Mapping[str, Any]) -> dict[str, str]:

@@ -40,7 +40,7 @@ from tune_experiments.study_report import ReportFiles, write_report
 from tune_experiments.study_results import TaskTrials, record_of, test_policies
 from tune_experiments.study_searcher import StudySearcher
 from tune_experiments.tracking import MLflowTracker
-from tune_experiments.train import check_early, needed_resources, start_cluster
+from tune_experiments.train import check_early, method_tags, needed_resources, start_cluster
 
 TRIALS, STARTS = "trials", "starts"
 STUDY_FILE, SETTINGS_FILE = "study.json", "config.yaml"
@@ -187,7 +187,7 @@ def run_task(
             storage_dir=folder.parents[1],
             resolved_config=json.loads(json.dumps(run.resolved(base), default=str)),
             tags={"study": run.run.name, "task": task, "engine": base.engine},
-            trial_tags=partial(trial_tags, study, searcher),
+            trial_tags=partial(trial_tags, study, task, searcher),
             resume=resume,
             store_required=task == next(iter(study.tasks)),
         )
@@ -244,12 +244,13 @@ def trial_config(study: Study, task: str, starts: Mapping[str, Path], key: Trial
     return {**changed, "seed": key.seed, "method": config.method}
 
 
-def trial_tags(study: Study, searcher: StudySearcher, trial_id: str) -> dict[str, str]:
+def trial_tags(study: Study, task: str, searcher: StudySearcher, trial_id: str) -> dict[str, str]:
     """Return the tags of a trial's MLflow run."""
     key = searcher.journal.keys()[trial_id]
     setting = study.arm(key.arm).settings[key.setting]
     words = ", ".join(f"{name}={value}" for name, value in setting.items()) or "default"
-    return {"arm": key.arm, "setting": words, "purpose": key.purpose, "seed": str(key.seed)}
+    method = method_tags(study.run_of(task, study.arm(key.arm), key.setting).algorithm(""))
+    return {"arm": key.arm, "setting": words, "purpose": key.purpose, "seed": str(key.seed), **method}
 
 
 def room_for(configs: Sequence[ARLArenaConfig], most: int | None, progress: ProgressDisplay) -> int:

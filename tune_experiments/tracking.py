@@ -16,7 +16,7 @@ from ray.tune import Callback
 
 from tune_experiments.delivery import LOCAL, Delivery
 from tune_experiments.delivery_left import deliver_left
-from tune_experiments.mlflow_names import as_number, metric_values, overlay, param_values, plain
+from tune_experiments.mlflow_names import as_number, headline_values, metric_values, overlay, param_values, plain
 from tune_experiments.mlflow_store import (
     COMMIT_TAG,
     PARENT_TAG,
@@ -256,6 +256,7 @@ class MLflowTracker(Callback):
             logger.info("trial %s: iteration %d is in MLflow already", trial_id, step)
             return False
         values = {STEP_METRIC: float(step), **metric_values(result)}
+        values |= headline_values(values)
         self._delivery.log_metrics(run_id, [(name, value, step) for name, value in values.items()])
         self._last_steps[trial_id] = step
         return True

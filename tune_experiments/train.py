@@ -23,6 +23,7 @@ from arlarena_rllib.errors import ArenaError, CheckpointError, ConfigError
 from arlarena_rllib.evaluation import PanelResult, paired_difference
 from arlarena_rllib.models.export import export_policy
 from arlarena_rllib.models.load import check_model_dir, load_causal_lm, load_tokenizer
+from arlarena_rllib.objectives.axes import AXES
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from tune_experiments.cpu_meter import CpuMeter
@@ -139,7 +140,7 @@ def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, pro
         storage_dir=folder.parent,
         resolved_config=resolved,
         panel_hash=panel_hash,
-        tags={"method": config.method, "engine": config.engine, "run_folder": str(folder)},
+        tags={**method_tags(config), "engine": config.engine, "run_folder": str(folder), "seed": str(config.seed)},
         resume=resume,
     )
     if start.cloning is not None:
@@ -300,6 +301,12 @@ def _start(run: RunConfig, base: Path, folder: Path, resume: bool, progress: Pro
     if run.warm_start.source != "none":
         progress.phase("cloning", total=run.warm_start.cloning.steps)
     return warm_start(run, base, folder, lambda step, done, loss: progress.advance(step, loss=loss))
+
+
+def method_tags(config: ARLArenaConfig) -> dict[str, str]:
+    """Return an MLflow run's tags for the method and its choice on each axis."""
+    spec = config.objective_spec()
+    return {"method": config.method, **{axis: str(getattr(spec, axis)) for axis in AXES}}
 
 
 def start_cluster(num_cpus: int) -> None:

@@ -25,6 +25,7 @@ run: {name: small, iterations: 3, checkpoint_frequency: 1, report_num_tasks: 8, 
 evaluation: {evaluation_interval: 2, evaluation_num_tasks: 4}
 """
 )
+AGGREGATION = {"grpo": "token-mean", "gspo": "seq-mean-token-mean"}
 
 
 class Sweep:
@@ -116,6 +117,8 @@ def test_mlflow_has_one_run_per_trial_with_each_step_once(killed_and_resumed: tu
         assert sorted(steps) == [1, 2, 3]
         assert run.info.status == "FINISHED" and run.data.tags["arm"] == trial.arm
         assert run.data.tags["seed"] == str(trial.seed) and run.data.params["training.method"] == trial.arm
+        assert (run.data.tags["method"], run.data.tags["aggregation"]) == (trial.arm, AGGREGATION[trial.arm])
+        assert 0 <= run.data.metrics["success"] == run.data.metrics["env_runners/success_rate"] <= 1
 
 
 def test_other_settings_are_refused_for_a_resumed_study(killed_and_resumed: tuple[Path, str], tmp_path: Path) -> None:

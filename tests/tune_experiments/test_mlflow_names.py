@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlflow.utils.validation import MAX_ENTITY_KEY_LENGTH, MAX_PARAM_VAL_LENGTH, _validate_metric_name
 
-from tune_experiments.mlflow_names import acceptable_names, metric_values, overlay, param_values, plain
+from tune_experiments.mlflow_names import acceptable_names, headline_values, metric_values, overlay, param_values, plain
 
 
 class _Colour(StrEnum):
@@ -35,6 +35,11 @@ def test_metric_values_keep_finite_numbers_only_under_nested_names() -> None:
         "learners/default_policy/loss": 2.0,
         "alarm": 1.0,
     }
+
+
+def test_headlines_are_copies_of_what_the_iteration_has() -> None:
+    values = metric_values({"env_runners": {"success_rate": 0.5}, "evaluation": {"env_runners": {"sampled": math.nan}}})
+    assert headline_values(values) == {"success": 0.5}
 
 
 def test_acceptable_names_that_collide_keep_the_clean_one_and_mark_the_other() -> None:
