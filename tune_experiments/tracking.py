@@ -255,8 +255,8 @@ class MLflowTracker(Callback):
         if step <= self._last_steps.get(trial_id, -1):
             logger.info("trial %s: iteration %d is in MLflow already", trial_id, step)
             return False
-        values = {STEP_METRIC: float(step), **metric_values(result)}
-        values |= headline_values(values)
+        values = metric_values(result)
+        values = {**headline_values(values), STEP_METRIC: float(step), **values}
         self._delivery.log_metrics(run_id, [(name, value, step) for name, value in values.items()])
         self._last_steps[trial_id] = step
         return True
