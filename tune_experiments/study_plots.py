@@ -37,7 +37,7 @@ ARM_COLOURS = (
 DASHES = ("-", "--", ":", "-.")
 CSS_COLOURS = {f"arm{number}": pair for number, pair in enumerate(ARM_COLOURS)}
 _INK = "#010203"  # stands for the page's text colour until the SVG is written
-_WIDTH_IN, _HEIGHT_IN = 12.0, 6.8
+_WIDTH_IN, _HEIGHT_IN = 12.0, 10.0
 
 Points = dict[int, float]
 
@@ -79,6 +79,12 @@ def panels() -> tuple[Panel, ...]:
         Panel("off-policy KL (k3)", "nats per token", names.OFF_POLICY_KL, may_log=True),
         Panel("KL to the reference", "nats per token", names.REF_KL, may_log=True),
         Panel("gradient norm before clipping", "L2 norm", names.GRAD_NORM, may_log=True),
+        Panel("tokens out of the band .8 to 1.2", "share of tokens", f"{names.LEARNER}oob_token_total_frac", is_share=True),
+        Panel(
+            "of them A < 0 with a low ratio", "share of tokens",
+            f"{names.LEARNER}oob_token_adv_neg_ratio_low_frac", is_share=True,
+        ),
+        Panel("rows out of the band .8 to 1.2", "share of rows", f"{names.LEARNER}oob_seq_total_frac", is_share=True),
     )  # fmt: skip
 
 
@@ -116,7 +122,7 @@ def study_curves(rows: Sequence[Contender], arms: Sequence[str], *, title: str) 
     with matplotlib.rc_context(_RC):
         layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.12)
         figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout=layout)
-        for panel, axes in zip(panels(), figure.subplots(2, 3).flatten(), strict=True):
+        for panel, axes in zip(panels(), figure.subplots(3, 3).flatten(), strict=True):
             _draw(axes, panel, shown, styles)
         handles = [Line2D([], [], color=c, ls=ls, lw=2, label=row.label) for row, (c, ls) in zip(shown, styles)]
         if any(trial.status != "finished" for row in shown for trial in row.trials):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tune_experiments.study_accounting import accounting_words, balance_table, trials_table
 from tune_experiments.study_page import Document, Section, Table, to_html, to_markdown
+from tune_experiments.study_ratios import ratios_table
 from tune_experiments.study_record import StudyRecord
 from tune_experiments.study_statistics import TaskNumbers, success, task_numbers, verdict
 from tune_experiments.study_tables import (
@@ -86,6 +87,7 @@ def _task_sections(record: StudyRecord, task: str) -> list[Section]:
             "Every two arms", significance_table(numbers), "Fewer than two arms have a test, so none are compared."
         ),
         _curves_section(record, numbers),
+        _or_words("Importance ratios", ratios_table(numbers), "No confirm trial logged a ratio."),
         _or_words("Search", search_table(record, numbers), "No trial searched for a setting."),
     ]
 
