@@ -84,7 +84,7 @@ def panels() -> tuple[Panel, ...]:
             "of them A < 0 with a low ratio", "share of tokens",
             f"{names.LEARNER}oob_token_adv_neg_ratio_low_frac", is_share=True,
         ),
-        Panel("rows out of the band .8 to 1.2", "share of rows", f"{names.LEARNER}oob_seq_total_frac", is_share=True),
+        Panel("rows out of the band .997 to 1.004", "share of rows", f"{names.LEARNER}oob_seq_total_frac", is_share=True),
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def _draw(axes: Axes, panel: Panel, rows: Sequence[Contender], styles: Sequence[
     if is_log:
         axes.set_yscale("log")
     if panel.is_share:
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_title(panel.title)
     axes.set_ylabel(panel.ylabel)
     axes.set_xlabel("iteration")

@@ -30,9 +30,9 @@ def ratios_table(numbers: TaskNumbers) -> Table | None:
         rows,
         "l" + "r" * (len(_SHARES) + len(_KLS)),
         note=(
-            "Share of tokens (rows) whose ratio to the policy that sampled them is below 0.8 or above 1.2, whatever the method "
-            "clips, by the sign of the advantage; mean over all iterations of the confirm seeds, below it the means of the "
-            "first and of the last iteration. KL in nats per token."
+            "Tokens whose ratio to the policy that sampled them is below 0.8 or above 1.2, whatever the method clips, by the "
+            "sign of the advantage; rows whose mean ratio is outside of 0.997 to 1.004. Mean over all iterations of the "
+            "confirm seeds, below it the means of the first and of the last iteration. KL in nats per token."
         ),
     )
 
