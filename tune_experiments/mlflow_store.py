@@ -16,7 +16,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from filelock import FileLock
 
-from arlarena_rllib.errors import ArenaError
+from arlarena_rllib.errors import ArenaError, ConfigError
+from tune_experiments.store_file import store_file_problem
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ MAX_METRICS_PER_CALL, MAX_PARAMS_PER_CALL, MAX_TAG_LENGTH = 1000, 100, 8000
 LOCK_TIMEOUT_S = 300.0
 _SQLITE = "sqlite:///"
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
+_DATABASE_NOTES = re.compile(r"\[SQL:|\(Background on this error")
 _AUTOFLUSH = re.compile(r"^\(raised as a result of Query-invoked autoflush[^)]*\) ")
 _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -40,6 +42,10 @@ _QUIET = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
 }
+_ALLOWED_URIS = (
+    "Allowed for MLFLOW_TRACKING_URI: sqlite:///<absolute path>/mlflow.db, another database URI whose driver is installed, "
+    "or http(s)://<MLflow server>."
+)
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS")
 
 
@@ -53,6 +59,10 @@ class StoreAwayError(TrackingError):
 
 class StoreRefusedError(TrackingError):
     """The store answers that it will not take this, now or later."""
+
+
+class StoreUriError(TrackingError, ConfigError):
+    """The tracking URI names no store that could be opened from here, whatever happens to the store."""
 
 
 def _in_two_errors(method: Callable[Concatenate[RunStore, P], R]) -> Callable[Concatenate[RunStore, P], R]:
@@ -76,8 +86,13 @@ def resolve_tracking_uri(tracking_uri: str | None, storage_dir: str | Path) -> s
 
 
 def check_store(tracking_uri: str, experiment_name: str) -> None:
-    """Raise :class:`TrackingError` when a server or database cannot be reached; a file is made when it is needed."""
-    if not tracking_uri.startswith(_SQLITE):
+    """Raise :class:`TrackingError` when a server or database cannot be opened; a file is made when it is needed."""
+    file = Path(tracking_uri.removeprefix(_SQLITE)) if tracking_uri.startswith(_SQLITE) else None
+    if tracking_uri == "sqlite://":
+        raise _unusable(tracking_uri, "names no file")
+    if file is not None and (problem := store_file_problem(file)):
+        raise _unusable(tracking_uri, problem)
+    if file is None or file.exists():
         RunStore(tracking_uri, experiment_name)
 
 
@@ -123,17 +138,21 @@ class RunStore:
         logger.info("opening MLflow store %s%s", public_uri(tracking_uri), " (new: a few seconds)" if is_new else "")
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
+        from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
         self._failure: type[Exception] = MlflowException
         try:
             with _alone(tracking_uri):
                 self.client = MlflowClient(tracking_uri=tracking_uri)
                 self.experiment_id = self._open_experiment(experiment_name)
-        except MlflowException as error:
-            raise StoreAwayError(
-                f"tracking_uri={public_uri(tracking_uri)!r} cannot be used: {_told(error)} "
-                "Allowed: sqlite:///<absolute path>/mlflow.db, another database URI, or http(s)://<MLflow server>."
-            ) from error
+        except ImportError as error:
+            name = f"the Python package {error.name!r}" if error.name else str(error)
+            raise _unusable(tracking_uri, f"needs {name}, which is not installed") from error
+        except (ArgumentError, NoSuchModuleError) as error:
+            raise _unusable(tracking_uri, f"is not understood ({_told(error)})") from error
+        except (MlflowException, SQLAlchemyError, OSError) as error:
+            problem = f"cannot be used: {_told(error).rstrip('.')}. {_ALLOWED_URIS}"
+            raise StoreAwayError(f"tracking_uri={public_uri(tracking_uri)!r} {problem}") from error
         logger.info("MLflow store open after %.1f s, experiment %r", time.monotonic() - began, experiment_name)
 
     def _open_experiment(self, name: str) -> str:
@@ -267,11 +286,15 @@ def _alone(tracking_uri: str) -> AbstractContextManager[Any]:
     return FileLock(f"{database}.lock", timeout=LOCK_TIMEOUT_S)
 
 
+def _unusable(uri: str, problem: str) -> StoreUriError:
+    return StoreUriError(f"tracking_uri={public_uri(uri)!r} {problem}. {_ALLOWED_URIS}")
+
+
 def _quoted(text: str) -> str:
     return f'"{text}"' if "'" in text else f"'{text}'"
 
 
 def _told(error: BaseException) -> str:
     """Return what happened in one line; a database adds the statement and its values below."""
-    text = " ".join(str(error).partition("[SQL:")[0].split())
+    text = " ".join(_DATABASE_NOTES.split(str(error))[0].split())
     return _CREDENTIALS.sub("//", _AUTOFLUSH.sub("", text))[:500] or type(error).__name__

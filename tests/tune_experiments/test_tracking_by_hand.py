@@ -198,7 +198,7 @@ def test_tracker_with_a_wrong_status_trial_or_store_names_what_is_allowed(new_tr
         tracker.finish("DONE")
     with pytest.raises(TrackingError, match=r"trial_id='t9' has no run .* Call start_run first"):
         tracker.log_result("t9", _result(1))
-    with pytest.raises(TrackingError, match=r"tracking_uri='file:.*Allowed: sqlite:///"):
+    with pytest.raises(TrackingError, match=r"tracking_uri='file:.*Allowed for MLFLOW_TRACKING_URI: sqlite:///"):
         MLflowTracker("x", tracking_uri=(tmp_path / "files").as_uri())
     _client(tracker).delete_experiment(tracker.experiment_id)
     with pytest.raises(TrackingError, match=r"was deleted .*mlflow experiments restore"):
