@@ -14,6 +14,7 @@ from typing import Any
 from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.diagnostics import CollapseAlarm
 from arlarena_rllib.errors import ConfigError, nearest
+from arlarena_rllib.evaluation import PanelResult
 from arlarena_rllib.presets import find_method
 from tune_experiments.method_grids import Setting, grid_of
 from tune_experiments.run_config import Places, RunConfig, Sections, build_run_config, read_sections, shipped_config
@@ -26,6 +27,11 @@ GRID, AUTO = "grid", "auto"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 _FILES = ("config.yaml", "study.json", "report.html", "report.md")
 """Beside the folders of the tasks."""
+EVALUATION = "evaluation/env_runners/"
+_EVALUATION_NAMES = (
+    *(f.name for f in dataclasses.fields(PanelResult) if f.type != "list[float]" and f.name != "by_task_type"),
+    "episode_return_mean",
+)
 _LISTS = ("confirm_seeds", "stop_on_collapse")
 _ALONE = ("debugging.seed", "environment.env", "environment.env_config")
 """What an arm may not change: seeds and tasks are the study's."""
@@ -240,6 +246,8 @@ def _stability(given: Mapping[str, Any], place: str) -> StabilitySettings:
                 raise ConfigError(
                     f"{name}={value!r} ({place}) must be the name of a metric, env_runners/success_rate say."
                 )
+            if problem := _metric_problem(value):
+                raise ConfigError(f"{name}={value!r} ({place}) {problem}")
             continue
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
         low, high = {"tail_fraction": (0.0, 1.0), "threshold": (0.0, 0.25), "max_drop": (0.0, 1.0)}[key]
@@ -247,6 +255,16 @@ def _stability(given: Mapping[str, Any], place: str) -> StabilitySettings:
             edge = "[" if key == "max_drop" else "("
             raise ConfigError(f"{name}={value!r} ({place}) must be a number in {edge}{low:g}, {high:g}].")
     return StabilitySettings(**given)
+
+
+def _metric_problem(metric: str) -> str:
+    """Return why no iteration has this metric, "" when one may; most names are known only when a trial has reported."""
+    if metric.startswith("learner/"):
+        return f"is short for learners/default_policy/{metric.removeprefix('learner/')}: write that."
+    name = metric.removeprefix(EVALUATION)
+    if name == metric or name.startswith("task_type_") or name in _EVALUATION_NAMES:
+        return ""
+    return f"is no metric of an evaluation.{nearest(name, _EVALUATION_NAMES)} Allowed: {', '.join(_EVALUATION_NAMES)}."
 
 
 def _over_base(sections: Sections, base: Mapping[str, str], size: str | None, place: str) -> tuple[Sections, Places]:
@@ -360,6 +378,10 @@ def _check_trials(study: Study) -> None:
                     run = study.run_of(task, arm, number)
                     config = run.checked()
                     _check_evaluation(run, config)
+                    if study.stability.metric.startswith("prompts/") and not config.prompt_dependence_interval:
+                        raise ConfigError(
+                            f"study.stability.metric={study.stability.metric!r} needs reporting.prompt_dependence_interval."
+                        )
                     resolved = repr(run.resolved(config))
                 except ConfigError as error:
                     raise ConfigError(f"{label}: {error}") from None

@@ -17,11 +17,9 @@ from typing import Any
 import ray
 import yaml
 from ray import tune
-from ray.tune.stopper import CombinedStopper
 
 from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.config import ARLArenaConfig
-from arlarena_rllib.diagnostics import AlarmThresholds
 from arlarena_rllib.diagnostics.metric_names import EVALUATION_SAMPLED
 from arlarena_rllib.errors import CheckpointError, ConfigError
 from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
@@ -31,7 +29,6 @@ from tune_experiments.progress import ProgressDisplay
 from tune_experiments.resume import finished_start, resumable_base
 from tune_experiments.run_folder import claimed
 from tune_experiments.schedulers import build_scheduler
-from tune_experiments.stoppers import BudgetStopper, CollapseStopper
 from tune_experiments.stopping import StopRequest, graceful_stop
 from tune_experiments.study_config import Study
 from tune_experiments.study_plan import TrialKey
@@ -39,6 +36,7 @@ from tune_experiments.study_record import StudyRecord, TrialRecord
 from tune_experiments.study_report import ReportFiles, write_report
 from tune_experiments.study_results import TaskTrials, record_of, test_policies
 from tune_experiments.study_searcher import StudySearcher
+from tune_experiments.study_stopper import study_stopper
 from tune_experiments.tracking import MLflowTracker
 from tune_experiments.train import check_early, method_tags, needed_resources, start_cluster
 
@@ -325,7 +323,7 @@ def _tuner(
         run_config=tune.RunConfig(
             name=trials.name,
             storage_path=str(folder),
-            stop=_stopper(study),
+            stop=study_stopper(study),
             callbacks=callbacks,
             verbose=0,
             checkpoint_config=tune.CheckpointConfig(
@@ -336,14 +334,6 @@ def _tuner(
             failure_config=tune.FailureConfig(max_failures=settings.max_failures),
         ),
     )
-
-
-def _stopper(study: Study) -> tune.Stopper:
-    stoppers: list[tune.Stopper] = [BudgetStopper(study.run.run.iterations, metric="training_iteration")]
-    if study.settings.stop_on_collapse:
-        thresholds = AlarmThresholds(**study.run.algorithm("").alarm_thresholds)
-        stoppers.append(CollapseStopper(thresholds, signals=study.settings.stop_on_collapse))
-    return CombinedStopper(*stoppers)
 
 
 def _trial_name(searcher: StudySearcher, trial: Any) -> str:

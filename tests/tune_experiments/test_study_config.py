@@ -105,6 +105,18 @@ def test_every_method_has_a_grid_that_it_reads(tmp_path: Path, method: str) -> N
             "study: {arms: [grpo], stability: {tail_frac: 0.5}}",
             r"study\.stability\.tail_frac .* Nearest: 'tail_fraction'",
         ),
+        (
+            "study: {arms: [grpo], stability: {metric: evaluation/env_runners/sample}}",
+            r"study\.stability\.metric='evaluation/env_runners/sample' \(study\.yaml, line 4\) .* Nearest: 'sampled'\. Allowed: ",
+        ),
+        (
+            "study: {arms: [grpo], stability: {metric: learner/entropy}}",
+            r"metric='learner/entropy' .* is short for learners/default_policy/entropy",
+        ),
+        (
+            "study: {arms: [grpo], stability: {metric: prompts/retrieval_accuracy}}",
+            r"metric='prompts/retrieval_accuracy' needs reporting\.prompt_dependence_interval",
+        ),
         ("study: {arms: [grpo], scheduler: {type: ashaa}}", r"study\.scheduler\.type='ashaa' .*line 4"),
         (
             "study: {arms: {a: {training.method: gspo, grid: {training.tau_pos: [2.0]}}}}",

@@ -35,7 +35,10 @@ def test_sqlite_file_that_can_be_made_is_left_to_the_run(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("uri", "problem"),
     [
-        ("postgresql://user:secret@host/db", r"'postgresql://host/db' needs the Python package 'psycopg2?', which is not"),
+        (
+            "postgresql://user:secret@host/db",
+            r"'postgresql://host/db' needs the Python package 'psycopg2?', which is not",
+        ),
         ("mysql+pymysql://host/db", r"needs the Python package 'pymysql'"),
         ("sqlite+nothing:///file.db", r"is not understood \(Can't load plugin"),
         ("sqlite://", r"names no file"),
@@ -46,7 +49,9 @@ def test_database_without_driver_is_one_line_of_bad_input(
 ) -> None:
     with pytest.raises(StoreUriError, match=problem) as caught:
         check_store(uri, "e")
-    assert isinstance(caught.value, TrackingError) and str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert isinstance(caught.value, TrackingError) and str(pickle.loads(pickle.dumps(caught.value))) == str(
+        caught.value
+    )
 
     def command() -> int:
         check_store(uri, "e")
