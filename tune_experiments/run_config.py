@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from arlarena_rllib.config import ALL_SETTINGS, SECTIONS, ARLArenaConfig, section_of
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.warmstart.cloning import CloningConfig
+from tune_experiments.yaml_file import Places, place_of, read_value, read_yaml, with_places
 
 Sections = dict[str, dict[str, Any]]
-Places = dict[tuple[str, str], str]
+CONFIGS = Path(__file__).parent / "configs"
+STUDIES = CONFIGS / "studies"
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class RunConfig:
     warm_start: WarmStartSettings
     sections: dict[str, dict[str, Any]]
     place: str
-    places: dict[tuple[str, str], str] = field(default_factory=dict)
+    places: Places = field(default_factory=dict)
     """Where each key was given: file and line, or the override."""
     given: Sections = field(default_factory=dict)
     """All sections, as they were given."""
@@ -92,8 +90,16 @@ class RunConfig:
         try:
             config.check_settings()
         except ConfigError as error:
-            raise ConfigError(_with_places(str(error), self.places)) from None
+            raise ConfigError(self.placed(str(error))) from None
         return config
+
+    def placed(self, problems: str) -> str:
+        """Return ``problems`` with the places of the algorithm's settings that they name as ``key=value``."""
+        return with_places(problems, {path: place for path, place in self.places.items() if path[0] in self.sections})
+
+    def place_of(self, section: str, key: str) -> str:
+        """Return where a key was given; the file's name for one that was not."""
+        return place_of(self.places, section, key, otherwise=self.place)
 
     def algorithm(self, model_path: str | Path) -> ARLArenaConfig:
         """Return the algorithm's configuration with the policy at ``model_path``."""
@@ -139,38 +145,6 @@ _OWN_SECTIONS = {"run": RunSettings, "model": ModelSettings, "warm_start": WarmS
 SPLITS = ("train", "validation", "test")
 
 
-class _Named(io.StringIO):
-    """Text that PyYAML names in its complaints."""
-
-    def __init__(self, text: str, name: str) -> None:
-        super().__init__(text)
-        self.name = name
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML whose numbers are those of YAML 1.2 (``5e-4`` is a number) and whose keys are unique."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node)
-            if not isinstance(key, str):
-                mark = key_node.start_mark
-                raise ConfigError(f"key {key!r} ({mark.name}, line {mark.line + 1}) must be a text")
-            if key in seen:
-                mark = key_node.start_mark
-                raise ConfigError(f"{key!r} is given twice ({mark.name}, line {mark.line + 1})")
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)$"),
-    list("-+0123456789."),
-)
-
-
 def load_run_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Return the run that ``path`` describes, with ``section.key=value`` overrides laid over it.
 
@@ -181,35 +155,47 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfi
     return build_run_config(*read_sections(path, overrides))
 
 
-def read_sections(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Sections, Places, str]:
+def read_sections(
+    path: str | Path, overrides: Sequence[str] = (), *, kind: str = "configuration"
+) -> tuple[Sections, Places, str]:
     """Return what :func:`build_run_config` takes: the file's sections under the overrides, where each key is from, a name.
+
+    Args:
+        path: YAML file.
+        overrides: laid over it.
+        kind: "configuration" or "study": what is asked for, should there be no such file.
 
     Raises:
         ConfigError: the file is missing or not YAML, or an override is not of the form ``section.key=value``.
     """
     file = Path(path)
     if not file.is_file():
-        shipped = sorted(p.stem for p in (Path(__file__).parent / "configs").glob("*.yaml"))
-        raise ConfigError(f"configuration {str(path)!r} is not a file. Shipped: {', '.join(shipped)}.")
-    try:
-        text = file.read_text(encoding="utf-8")
-        tree = yaml.load(_Named(text, file.name), _Loader) or {}  # a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file.name} is not valid YAML: {error}") from error
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{file.name} must be a mapping of sections, got {type(tree).__name__}")
+        raise ConfigError(_not_a_file(str(path), kind))
+    tree, places = read_yaml(file)
     sections = {str(name): dict(_mapping(values, name, file.name)) for name, values in tree.items()}
-    places = _key_lines(text, file.name)
     for override in overrides:
         section, key, value = _parse_override(override)
         sections.setdefault(section, {})[key] = value
+        places = {path: place for path, place in places.items() if path[:2] != (section, key)}
         places[section, key] = f"override {override!r}"
     return sections, places, file.name
 
 
+def _not_a_file(name: str, kind: str) -> str:
+    """Return what to say of the name of a run configuration, or of a study, that is no file."""
+    folder, other, other_folder, command = (
+        (CONFIGS, "study", STUDIES, "sweep")
+        if kind == "configuration"
+        else (STUDIES, "run configuration", CONFIGS, "train")
+    )
+    hint = f" It is a {other}: use `arlarena {command}`." if (other_folder / f"{name}.yaml").is_file() else ""
+    shipped = sorted(file.stem for file in folder.glob("*.yaml"))
+    return f"{kind} {name!r} is not a file.{hint} Shipped: {', '.join(shipped)}."
+
+
 def shipped_config(name: str) -> Path:
     """Return the path of a configuration that comes with the package, by name or as a path."""
-    shipped = Path(__file__).parent / "configs" / f"{name}.yaml"
+    shipped = CONFIGS / f"{name}.yaml"
     return shipped if shipped.is_file() else Path(name)
 
 
@@ -229,7 +215,7 @@ def build_run_config(sections: Sections, places: Places, file: str) -> RunConfig
             if section == "study":
                 raise ConfigError(f"'study' ({file}) makes this a study of many runs: use `arlarena sweep`.")
             hint = f" Write {home}.{section}." if home else nearest(section, known)
-            place = next((place for (name, _), place in places.items() if name == section), file)
+            place = next((place for path, place in places.items() if len(path) == 2 and path[0] == section), file)
             raise ConfigError(f"{section!r} ({place}) is not a section.{hint} Allowed: {', '.join(sorted(known))}.")
         for key, value in values.items():
             place = places.get((section, key), file)
@@ -239,23 +225,10 @@ def build_run_config(sections: Sections, places: Places, file: str) -> RunConfig
                     ALL_SETTINGS[key].validate(key, value)
                 except ConfigError as error:
                     raise ConfigError(f"{error} (in {place})") from None
-    kept = {key: place for key, place in places.items() if key[0] in sections}
-    return RunConfig(own["run"], own["model"], own["warm_start"], sections, file, kept, all_given)
+    return RunConfig(own["run"], own["model"], own["warm_start"], sections, file, dict(places), all_given)
 
 
-def _with_places(problems: str, places: Mapping[tuple[str, str], str]) -> str:
-    """Return the lines of ``problems`` with the places of the keys that each of them names as ``key=value``."""
-
-    def placed(line: str) -> str:
-        found = [place for (_, key), place in places.items() if re.search(rf"\b{re.escape(key)}=", line)]
-        return f"{line} (in {'; '.join(found)})" if found else line
-
-    return "\n".join(map(placed, problems.splitlines()))
-
-
-def _dataclass_section(
-    name: str, cls: type, values: Mapping[str, Any], places: dict[tuple[str, str], str], file: str
-) -> Any:
+def _dataclass_section(name: str, cls: type, values: Mapping[str, Any], places: Places, file: str) -> Any:
     fields = {f.name: f for f in dataclasses.fields(cls)}
     cloning = {f.name: f for f in dataclasses.fields(CloningConfig)} if cls is WarmStartSettings else {}
     allowed = {**fields, **cloning}
@@ -283,10 +256,10 @@ def _dataclass_section(
         try:
             own["cloning"] = CloningConfig(**{k: v for k, v in values.items() if k in cloning})
         except ConfigError as error:
-            raise ConfigError(_with_places(str(error), of_section)) from None
+            raise ConfigError(with_places(str(error), of_section)) from None
         if own.get("source", "gold") not in ("gold", "clumsy", "rft", "none"):
             problem = f"warm_start.source={own['source']!r} must be one of gold, clumsy, rft, none"
-            raise ConfigError(_with_places(problem, of_section))
+            raise ConfigError(with_places(problem, of_section))
     return cls(**own)
 
 
@@ -323,16 +296,4 @@ def _parse_override(text: str) -> tuple[str, str, Any]:
         home = _home_of(name) if separator else None
         hint = f" Write {home}.{text}." if home else ""
         raise ConfigError(f"{text!r} is not of the form section.key=value.{hint}")
-    try:
-        return section, key, yaml.load(value, _Loader)  # a SafeLoader
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the value of {text!r} is not valid YAML: {error}") from error
-
-
-def _key_lines(text: str, file: str) -> dict[tuple[str, str], str]:
-    root = yaml.compose(text, _Loader)
-    lines: dict[tuple[str, str], str] = {}
-    for section, values in root.value if isinstance(root, yaml.MappingNode) else []:
-        for key, _ in values.value if isinstance(values, yaml.MappingNode) else []:
-            lines[section.value, key.value] = f"{file}, line {key.start_mark.line + 1}"
-    return lines
+    return section, key, read_value(value, f"override {text!r}")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,26 +14,20 @@ from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.diagnostics import CollapseAlarm
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.evaluation import PanelResult
-from arlarena_rllib.presets import find_method
-from tune_experiments.method_grids import Setting, grid_of
-from tune_experiments.run_config import Places, RunConfig, Sections, build_run_config, read_sections, shipped_config
+from tune_experiments.method_grids import Setting
+from tune_experiments.run_config import STUDIES, RunConfig, Sections, build_run_config, read_sections, shipped_config
 from tune_experiments.schedulers import check_scheduler
+from tune_experiments.study_arms import ARMS, GRID, TASKS, Arm, read_arms, read_tasks
 from tune_experiments.study_plan import PlannedArm, StudyPlan
+from tune_experiments.yaml_file import Places, place_of
 
 STUDY = "study"
-STUDIES = Path(__file__).parent / "configs" / "studies"
-GRID, AUTO = "grid", "auto"
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
-_FILES = ("config.yaml", "study.json", "report.html", "report.md")
-"""Beside the folders of the tasks."""
 EVALUATION = "evaluation/env_runners/"
 _EVALUATION_NAMES = (
     *(f.name for f in dataclasses.fields(PanelResult) if f.type != "list[float]" and f.name != "by_task_type"),
     "episode_return_mean",
 )
 _LISTS = ("confirm_seeds", "stop_on_collapse")
-_ALONE = ("debugging.seed", "environment.env", "environment.env_config")
-"""What an arm may not change: seeds and tasks are the study's."""
 
 
 @dataclass(frozen=True)
@@ -79,26 +72,6 @@ class StudySettings:
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One side of the comparison.
-
-    Attributes:
-        name: of the arm.
-        overrides: ``section.key`` -> value, over the file's settings.
-        grid: settings to try after the default, each ``section.key`` -> value over ``overrides``.
-    """
-
-    name: str
-    overrides: Setting
-    grid: tuple[Setting, ...]
-
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        """The default, {}, and the grid."""
-        return ({}, *self.grid)
-
-
-@dataclass(frozen=True)
 class Study:
     """A study that was read and checked.
 
@@ -108,6 +81,7 @@ class Study:
         arms: in order.
         tasks: name -> overrides; never empty.
         run: the file's own run, without arms.
+        places: of the keys of section ``study``.
     """
 
     settings: StudySettings
@@ -115,15 +89,26 @@ class Study:
     arms: tuple[Arm, ...]
     tasks: Mapping[str, Setting]
     run: RunConfig
+    places: Places = field(default_factory=dict)
 
     def run_of(self, task: str, arm: Arm | None = None, number: int = 0, seed: int | None = None) -> RunConfig:
         """Return the run of a trial: file, task, arm, setting and seed laid over each other in this order."""
-        layers = [self.tasks[task]]
+        layers: list[tuple[Setting, tuple[str, ...]]] = [(self.tasks[task], (*TASKS, task))]
         if arm is not None:
-            layers += [arm.overrides, arm.settings[number]]
+            layers += [(arm.overrides, (*ARMS, arm.name)), (arm.settings[number], (*ARMS, arm.name, GRID))]
         if seed is not None:
-            layers.append({"debugging.seed": seed})
-        return _laid_over(self.run, layers)
+            layers.append(({"debugging.seed": seed}, (STUDY, "confirm_seeds")))
+        return _laid_over(self.run, layers, self.places)
+
+    def name_of(self, task: str, arm: Arm | None = None, number: int = 0) -> str:
+        """Return what errors call a trial: the keys of its arm and task, and its setting; "" for the file alone."""
+        names = []
+        if arm is not None:
+            setting = arm.settings[number]
+            names.append(f"study.arms.{arm.name}" + (f" with {_words(setting)}" if setting else ""))
+        if self.settings.tasks:
+            names.append(f"study.tasks.{task}")
+        return ", ".join(names)
 
     def plan(self) -> StudyPlan:
         """Return the order of the trials of one task."""
@@ -153,22 +138,22 @@ def load_study(path: str | Path, overrides: Sequence[str] = (), *, size: str | N
         ConfigError: as :func:`~tune_experiments.run_config.load_run_config`; or an arm, a setting or a limit makes no
             sense, two trials would be the same, or a grid varies what its method never reads.
     """
-    sections, places, name = read_sections(path, overrides)
+    sections, places, name = read_sections(path, overrides, kind="study")
     given = sections.pop(STUDY, None)
     if given is None:
         raise ConfigError(f"{name} has no section 'study', so it is one run: use `arlarena train`.")
     own = {key: place for key, place in places.items() if key[0] == STUDY}
     settings = _study_settings(given, own, name)
     if settings.base or size is not None:
-        sections, below = _over_base(sections, settings.base, size, own.get((STUDY, "base"), name))
+        sections, below = _over_base(sections, settings.base, size, own, name)
         places = {**below, **places}
-    run = build_run_config(sections, {key: place for key, place in places.items() if key[0] != STUDY}, name)
     study = Study(
         settings=settings,
-        stability=_stability(settings.stability, own.get((STUDY, "stability"), name)),
-        arms=tuple(_arms(settings.arms, own.get((STUDY, "arms"), name))),
-        tasks=_tasks(settings.tasks, own.get((STUDY, "tasks"), name)),
-        run=run,
+        stability=_stability(settings.stability, own, name),
+        arms=tuple(read_arms(settings.arms, own, name)),
+        tasks=read_tasks(settings.tasks, own, name),
+        run=build_run_config(sections, {key: place for key, place in places.items() if key[0] != STUDY}, name),
+        places=own,
     )
     _check_trials(study)
     return study
@@ -183,7 +168,7 @@ def shipped_study(name: str) -> Path:
 # --- the section --------------------------------------------------------------------------------------------------
 
 
-def _study_settings(given: Mapping[str, Any], places: Mapping[tuple[str, str], str], file: str) -> StudySettings:
+def _study_settings(given: Mapping[str, Any], places: Places, file: str) -> StudySettings:
     fields = {f.name: f for f in dataclasses.fields(StudySettings)}
     for key, value in given.items():
         place = places.get((STUDY, key), file)
@@ -233,10 +218,10 @@ def _problem(key: str, value: Any) -> str:
     return "" if key != "arms" or (isinstance(value, (dict, list)) and value) else "must name at least one arm"
 
 
-def _stability(given: Mapping[str, Any], place: str) -> StabilitySettings:
+def _stability(given: Mapping[str, Any], places: Places, file: str) -> StabilitySettings:
     fields = {f.name for f in dataclasses.fields(StabilitySettings)}
     for key, value in given.items():
-        name = f"study.stability.{key}"
+        name, place = f"study.stability.{key}", place_of(places, STUDY, "stability", key, otherwise=file)
         if key not in fields:
             raise ConfigError(
                 f"{name} ({place}) is not a setting.{nearest(key, fields)} Allowed: {', '.join(sorted(fields))}."
@@ -267,141 +252,98 @@ def _metric_problem(metric: str) -> str:
     return f"is no metric of an evaluation.{nearest(name, _EVALUATION_NAMES)} Allowed: {', '.join(_EVALUATION_NAMES)}."
 
 
-def _over_base(sections: Sections, base: Mapping[str, str], size: str | None, place: str) -> tuple[Sections, Places]:
+def _over_base(
+    sections: Sections, base: Mapping[str, str], size: str | None, places: Places, file: str
+) -> tuple[Sections, Places]:
     """Return the sections laid over those of the base of this size, and where the base's keys are from."""
     chosen = next(iter(base), None) if size is None else size
     if chosen is None or chosen not in base:
+        place = place_of(places, STUDY, "base", otherwise=file)
         raise ConfigError(f"--size={size!r} is not among study.base ({place}): {', '.join(base) or 'it has no sizes'}.")
-    below, places, _ = read_sections(shipped_config(str(base[chosen])))
-    return {name: {**below.get(name, {}), **sections.get(name, {})} for name in {**below, **sections}}, places
+    where = f"study.base.{chosen}={base[chosen]!r} ({place_of(places, STUDY, 'base', chosen, otherwise=file)})"
+    own = shipped_config(base[chosen])
+    if not own.is_file() and shipped_study(base[chosen]).is_file():
+        raise ConfigError(f"{where} is a study itself; it must be a run configuration.")
+    try:
+        below, of_base, _ = read_sections(own)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if STUDY in below:
+        raise ConfigError(f"{where} is a study itself; it must be a run configuration.")
+    return {name: {**below.get(name, {}), **sections.get(name, {})} for name in {**below, **sections}}, of_base
 
 
-# --- arms and tasks -----------------------------------------------------------------------------------------------
+# --- its trials ----------------------------------------------------------------------------------------------------
 
 
-def _arms(given: Mapping[str, Any] | Sequence[str], place: str) -> list[Arm]:
-    if not given:
-        raise ConfigError(f"study.arms ({place}) must name at least one arm: methods, or name -> overrides.")
-    if isinstance(given, Mapping):
-        return [_arm(name, values, place) for name, values in given.items()]
-    if len(set(map(str, given))) != len(given):
-        raise ConfigError(f"study.arms={list(given)} ({place}) names a method twice.")
-    return [_arm(str(name), {"training.method": name, GRID: AUTO}, place) for name in given]
+def _laid_over(run: RunConfig, layers: Sequence[tuple[Setting, tuple[str, ...]]], places: Places) -> RunConfig:
+    """Return the run with ``section.key`` values replaced; every layer goes through the same checks as the file.
 
-
-def _arm(name: str, given: Any, place: str) -> Arm:
-    where = f"study.arms.{name}"
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{where} ({place}): the name of an arm has up to 64 letters, digits, '_', '-' and '.', no '.' first."
-        )
-    if given is None:
-        given = {"training.method": name, GRID: AUTO}
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{where}={given!r} ({place}) must be a mapping section.key -> value.")
-    overrides = {key: value for key, value in given.items() if key != GRID}
-    _check_names(overrides, where, place)
-    method = overrides.get("training.method")
-    if method is not None:
-        try:
-            find_method(str(method))
-        except ValueError as error:
-            raise ConfigError(f"{where}: {error} ({place})") from error
-    return Arm(name, overrides, tuple(_grid(given.get(GRID), method, where, place)))
-
-
-def _grid(given: Any, method: Any, where: str, place: str) -> list[Setting]:
-    where = f"{where}.grid"
-    if given is None:
-        return []
-    if given == AUTO:
-        if method is None:
-            raise ConfigError(f"{where}='auto' ({place}) needs training.method in the arm.")
-        return grid_of(str(method))
-    if isinstance(given, Mapping):
-        for key, values in given.items():
-            if not isinstance(values, list) or not values:
-                raise ConfigError(f"{where}.{key}={values!r} ({place}) must be a list of values.")
-        settings = [dict(zip(given, values, strict=True)) for values in itertools.product(*given.values())]
-    elif isinstance(given, list) and all(isinstance(setting, Mapping) and setting for setting in given):
-        settings = [dict(setting) for setting in given]
-    else:
-        raise ConfigError(f"{where}={given!r} ({place}) must be 'auto', a list of settings, or key -> list of values.")
-    for setting in settings:
-        _check_names(setting, where, place)
-    return settings
-
-
-def _tasks(given: Mapping[str, Any], place: str) -> dict[str, Setting]:
-    tasks: dict[str, Setting] = {}
-    for name, overrides in given.items():
-        where = f"study.tasks.{name}"
-        if not _NAME.fullmatch(str(name)) or name in _FILES:
-            raise ConfigError(
-                f"{where} ({place}): the name of a task has up to 64 letters, digits, '_', '-' and '.', no '.' first, and is "
-                f"none of {', '.join(_FILES)}."
-            )
-        if not isinstance(overrides, Mapping):
-            raise ConfigError(f"{where}={overrides!r} ({place}) must be a mapping section.key -> value.")
-        _check_names(overrides, where, place, alone=("debugging.seed",))
-        tasks[name] = dict(overrides)
-    return tasks or {"task": {}}
-
-
-def _check_names(overrides: Mapping[Any, Any], where: str, place: str, alone: Sequence[str] = _ALONE) -> None:
-    for key in overrides:
-        section, dot, name = str(key).partition(".")
-        if not dot or not section or not name:
-            raise ConfigError(f"{where}.{key} ({place}) is not of the form section.key.")
-        if key in alone or section == "run":
-            raise ConfigError(f"{where}.{key} ({place}) is the study's, not an arm's: set it once for all.")
-
-
-def _laid_over(run: RunConfig, layers: Sequence[Setting]) -> RunConfig:
-    """Return the run with ``section.key`` values replaced; every layer goes through the same checks as the file."""
+    Args:
+        run: below.
+        layers: values, and the path of the key that they stand under.
+        places: of such keys.
+    """
     sections = {name: dict(values) for name, values in run.given.items()}
-    for layer in layers:
+    of_values = dict(run.places)
+    for layer, path in layers:
         for key, value in layer.items():
             section, _, name = key.partition(".")
             sections.setdefault(section, {})[name] = value
-    return build_run_config(sections, dict(run.places), run.place)
+            of_values[section, name] = place_of(places, *path, key, otherwise=run.place)
+    return build_run_config(sections, of_values, run.place)
 
 
 def _check_trials(study: Study) -> None:
     """Refuse settings that cannot work, trials that would be the same, and a choice that is made on the test tasks."""
     for task in study.tasks:
+        with naming(study.name_of(task)):
+            study.run_of(task).checked()
+    for task in study.tasks:
         seen: dict[str, str] = {}
         for arm in study.arms:
-            for number, setting in enumerate(arm.settings):
-                label = f"study.arms.{arm.name}" + (f" with {_words(setting)}" if setting else "")
-                try:
+            for number in range(len(arm.settings)):
+                name = study.name_of(task, arm, number)
+                with naming(name):
                     run = study.run_of(task, arm, number)
                     config = run.checked()
                     _check_evaluation(run, config)
-                    if study.stability.metric.startswith("prompts/") and not config.prompt_dependence_interval:
-                        raise ConfigError(
-                            f"study.stability.metric={study.stability.metric!r} needs reporting.prompt_dependence_interval."
-                        )
+                    _check_metric(study.stability.metric, config)
                     resolved = repr(run.resolved(config))
-                except ConfigError as error:
-                    raise ConfigError(f"{label}: {error}") from None
                 if resolved in seen:
-                    raise ConfigError(f"{label} is the same configuration as {seen[resolved]}: leave one of them out.")
-                seen[resolved] = label
+                    place = place_of(study.places, *ARMS, arm.name, otherwise=run.place)
+                    raise ConfigError(f"{name} is the same configuration as {seen[resolved]} ({place}): leave one out.")
+                seen[resolved] = name
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Put the name of a trial before what is wrong with it."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}" if name else str(error)) from None
+
+
+def _check_metric(metric: str, config: ARLArenaConfig) -> None:
+    if metric.startswith("prompts/") and not config.prompt_dependence_interval:
+        raise ConfigError(f"study.stability.metric={metric!r} needs reporting.prompt_dependence_interval.")
 
 
 def _check_evaluation(run: RunConfig, config: ARLArenaConfig) -> None:
     interval, split = config.evaluation_interval, run.run.report_split
     if not interval or interval > run.run.iterations:
-        raise ConfigError(
+        problem = (
             f"evaluation.evaluation_interval={interval!r} with run.iterations={run.run.iterations}: settings are chosen by "
             "evaluations, and there would be none."
         )
+        raise ConfigError(run.placed(problem))
     if config.evaluation_split == split:
-        raise ConfigError(
+        problem = (
             f"evaluation.evaluation_split={split!r} and run.report_split={split!r}: settings would be chosen and "
             "reported on the same tasks."
         )
+        raise ConfigError(run.placed(problem))
 
 
 def _words(setting: Setting) -> str:

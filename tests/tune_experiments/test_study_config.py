@@ -10,7 +10,7 @@ from arlarena_rllib.errors import ConfigError
 from arlarena_rllib.presets import METHODS
 from tune_experiments.method_grids import grid_of
 from tune_experiments.run_config import load_run_config
-from tune_experiments.study_config import STUDIES, Study, load_study
+from tune_experiments.study_config import STUDIES, Study, load_study, shipped_study
 
 HEAD = """
 environment: {env: arlarena/Guess-v0}
@@ -141,6 +141,11 @@ def test_every_method_has_a_grid_that_it_reads(tmp_path: Path, method: str) -> N
             "study: {arms: [grpo], stop_on_collapse: [sucess]}",
             r"study\.stop_on_collapse=\['sucess'\] .* a list of .*success",
         ),
+        (
+            "study: {arms: {a: {training.method: gspo, grid: {}}}}",
+            r"study\.arms\.a\.grid=\{\} \(study\.yaml, line 4\) must be 'auto'.* Leave it out",
+        ),
+        ("study: {arms: [null]}", r"study\.arms=\[None\] \(study\.yaml, line 4\): None is not the name of a method"),
         ("study: {arms: {'a b': {}}}", r"the name of an arm has up to 64 letters"),
         ("study: {arms: [grpo], tasks: {t: {environment.env: nowhere-v0}}}", r"nowhere-v0"),
     ],
@@ -180,6 +185,71 @@ def test_every_shipped_study_loads_in_every_size(file: Path) -> None:
     for size in sizes:
         found = load_study(file, size=size)
         assert found.run.run.name == file.stem and len(found.arms) >= 3
+
+
+def test_wrong_value_is_placed_where_the_study_gives_it_and_names_arm_setting_and_task(tmp_path: Path) -> None:
+    """`training.lr` stands in line 15 of the base as well."""
+    text = """
+study:
+  base: {cpu: sokoban_cpu}
+  arms:
+    good: {training.method: grpo}
+    wrong:
+      training.method: gspo
+      training.lr: 1e-3
+      grid:
+        - {training.lr: -1}
+  tasks:
+    easy: {}
+    short:
+      training.num_minibatches: 0
+"""
+    with pytest.raises(
+        ConfigError, match=r"^study\.tasks\.short: training\.num_minibatches=0 .*\(in study\.yaml, line 14\)$"
+    ):
+        study(tmp_path, text, "")
+    text = text.replace("num_minibatches: 0", "num_minibatches: 2")
+    with pytest.raises(
+        ConfigError,
+        match=r"^study\.arms\.wrong with training\.lr=-1, study\.tasks\.easy: training\.lr=-1 .*\(in study\.yaml, line 9\)$",
+    ):
+        study(tmp_path, text, "")
+    with pytest.raises(
+        ConfigError, match=r"^study\.arms\.wrong, study\.tasks\.easy: training\.lr=-2 .*\(in study\.yaml, line 8\)$"
+    ):
+        study(tmp_path, text.replace("1e-3", "-2"), "")
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ("methods", r"study\.base\.cpu='methods' \(study\.yaml, line 3\) is a study itself; it must be a run conf"),
+        (str(STUDIES / "methods.yaml"), r"methods\.yaml' \(study\.yaml, line 3\) is a study itself; it must be"),
+        (
+            "nowhere.yaml",
+            r"study\.base\.cpu='nowhere\.yaml' \(study\.yaml, line 3\): .* is not a file\. Shipped: .*sokoban_cpu",
+        ),
+    ],
+)
+def test_base_that_is_no_run_configuration_is_refused(tmp_path: Path, base: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        study(tmp_path, f"study:\n  arms: [grpo]\n  base: {{cpu: {base}}}", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nope", r"^study 'nope' is not a file\. Shipped: advantages, .*testbed\.$"),
+        ("quickstart", r"It is a run configuration: use `arlarena train`"),
+    ],
+)
+def test_missing_study_lists_the_shipped_studies(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_study(shipped_study(name))
+    with pytest.raises(
+        ConfigError, match=r"^configuration 'methods' is not a file\. It is a study: use `arlarena sweep`"
+    ):
+        load_run_config("methods")
 
 
 def test_unknown_size_is_refused() -> None:
