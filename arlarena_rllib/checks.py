@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+
+def text_keyed(value: Any) -> str | None:
+    """Check a mapping whose keys are names."""
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return None
+    return "must be a mapping with text keys"
 
 
 def two_betas(value: Any) -> str | None:

@@ -15,7 +15,8 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.result import TRIAL_INFO
 
-from arlarena_rllib.errors import ConfigError, nearest
+from arlarena_rllib.checks import text_keyed
+from arlarena_rllib.errors import ConfigError, ServingError, nearest
 from arlarena_rllib.objectives import NEEDS, SPEC_FIELDS, ObjectiveSpec
 from arlarena_rllib.presets import find_method, resolve_method
 from arlarena_rllib.settings import (
@@ -30,7 +31,7 @@ from arlarena_rllib.trajectory import APPEND
 
 if TYPE_CHECKING:
     from arlarena_rllib.rollout.agent_loop import RolloutSettings
-    from arlarena_rllib.serving import Policy
+    from arlarena_rllib.serving import EngineSpec, Policy
 
 METHOD_KEYS = SPEC_FIELDS
 ALL_SETTINGS: dict[str, Setting] = {**SETTINGS, **{key: method_setting() for key in METHOD_KEYS}}
@@ -148,6 +149,11 @@ class ARLArenaConfig(AlgorithmConfig):
     def _configure(self, section: str, given: Mapping[str, Any]) -> ARLArenaConfig:
         own = {k: v for k, v in given.items() if k in ALL_SETTINGS and ALL_SETTINGS[k].section == section}
         theirs = {k: v for k, v in given.items() if k not in own}
+        problem = text_keyed(theirs["env_config"]) if theirs.get("env_config", NotProvided) is not NotProvided else None
+        if problem:
+            raise ConfigError(
+                f"environment.env_config={theirs['env_config']!r} {problem}: the environment's constructor arguments."
+            )
         method = getattr(AlgorithmConfig, section, None)
         accepted = _rllib_keys(section)
         for key in theirs:
@@ -268,9 +274,23 @@ class ARLArenaConfig(AlgorithmConfig):
 
     def start_policy(self, app_name: str, stop_ids: tuple[int, ...]) -> Policy:
         """Start the engine of this configuration under ``app_name``; raises ``ServingError`` when it cannot."""
-        from arlarena_rllib.serving import EngineSpec, start_policy
+        from arlarena_rllib.serving import start_policy
 
-        spec = EngineSpec(
+        return start_policy(
+            self._engine_spec(stop_ids),
+            app_name=app_name,
+            num_replicas=self.num_replicas,
+            num_cpus_per_replica=self.num_cpus_per_replica,
+            num_gpus_per_replica=self.num_gpus_per_replica,
+            startup_timeout_s=self.startup_timeout_s,
+            request_timeout_s=self.request_timeout_s,
+            retry_budget_s=self.retry_budget_s,
+        )
+
+    def _engine_spec(self, stop_ids: tuple[int, ...] = ()) -> EngineSpec:
+        from arlarena_rllib.serving import EngineSpec
+
+        return EngineSpec(
             engine=self.engine,
             model_path=str(self.model_path),
             dtype=self.engine_dtype,
@@ -280,16 +300,19 @@ class ARLArenaConfig(AlgorithmConfig):
             engine_kwargs=dict(self.engine_kwargs),
             eos_token_ids=stop_ids,
         )
-        return start_policy(
-            spec,
-            app_name=app_name,
-            num_replicas=self.num_replicas,
-            num_cpus_per_replica=self.num_cpus_per_replica,
-            num_gpus_per_replica=self.num_gpus_per_replica,
-            startup_timeout_s=self.startup_timeout_s,
-            request_timeout_s=self.request_timeout_s,
-            retry_budget_s=self.retry_budget_s,
-        )
+
+    def check_engine(self) -> None:
+        """Check the engine without a model or a cluster: its name, packages, dtype and arguments.
+
+        Raises:
+            ConfigError: it could not start.
+        """
+        from arlarena_rllib.serving.startup import check_engine
+
+        try:
+            check_engine(self._engine_spec(), self.num_replicas)
+        except ServingError as error:
+            raise ConfigError(f"serving.{error}") from error
 
     def get_default_learner_class(self) -> type:
         """Return :class:`~arlarena_rllib.learner.torch_learner.PolicyTorchLearner`."""
@@ -400,7 +423,9 @@ def check_environment(env: Any) -> None:
     import gymnasium
     from ray.tune.registry import ENV_CREATOR, _global_registry
 
-    if not isinstance(env, str) or _global_registry.contains(ENV_CREATOR, env):
+    if not isinstance(env, str):
+        raise ConfigError(f"environment.env={env!r} must be a text: the Gymnasium id of a text environment.")
+    if _global_registry.contains(ENV_CREATOR, env):
         return
     try:
         import env_connectors  # noqa: F401  (registers the shipped ids)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from arlarena_rllib.checks import two_betas
+from arlarena_rllib.checks import text_keyed, two_betas
 from arlarena_rllib.diagnostics import AlarmThresholds
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.task_defaults import TASKS
@@ -33,7 +33,7 @@ class Setting:
 def _number(low: float | None = None, high: float | None = None, *, integer: bool = False, optional: bool = False):
     kind = "an integer" if integer else "a number"
     bounds = f" >= {low:g}" if low is not None else ""
-    bounds += f" and <= {high:g}" if high is not None else ""
+    bounds += f" and <= {high:.15g}" if high is not None else ""
 
     def check(value: Any) -> str | None:
         if value is None and optional:
@@ -69,7 +69,7 @@ def _instance(*types: type, optional: bool = False):
 
 
 def _thresholds(value: Any) -> str | None:
-    problem = _text_keyed(value)
+    problem = text_keyed(value)
     if problem:
         return problem
     names = [f.name for f in fields(AlarmThresholds)]
@@ -81,12 +81,6 @@ def _thresholds(value: Any) -> str | None:
     except ValueError as error:
         return str(error).replace("\n", " ").rstrip(".")
     return None
-
-
-def _text_keyed(value: Any) -> str | None:
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return None
-    return "must be a mapping with text keys"
 
 
 def _full_softmax(only: float):
@@ -156,7 +150,7 @@ SETTINGS: dict[str, Setting] = {
     "engine_dtype": Setting("serving", "float32", _instance(str), "dtype of the engine's weights"),
     "max_model_len": Setting("serving", 512, _COUNT, "most tokens of prompt and reply together"),
     "max_num_seqs": Setting("serving", 128, _COUNT, "requests that one replica decodes at once"),
-    "engine_kwargs": Setting("serving", {}, _text_keyed, "engine arguments by the engine's own names, passed through"),
+    "engine_kwargs": Setting("serving", {}, text_keyed, "engine arguments by the engine's own names, passed through"),
     "startup_timeout_s": Setting("serving", 600.0, _number(1), "seconds that the engine may take to start"),
     "request_timeout_s": Setting("serving", 300.0, _number(1e-3), "seconds after which one generation has failed"),
     "retry_budget_s": Setting("serving", 180.0, _number(0), "seconds that a request waits for a replica to come back"),
@@ -208,7 +202,7 @@ RLLIB_SETTINGS: dict[str, Setting] = {
         "evaluation", None, _number(1, integer=True, optional=True), "iterations between evaluations; none = never"
     ),
     "framework_str": Setting("framework", None, _choice("torch"), "deep-learning framework"),
-    "seed": Setting("debugging", None, _COUNT0, "seed of tasks, sampling and shuffling"),
+    "seed": Setting("debugging", None, _number(0, 2**31 - 1, integer=True), "seed of tasks, sampling and shuffling"),
 }
 """RLlib's settings whose values RLlib itself does not check before a run."""
 

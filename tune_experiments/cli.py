@@ -204,6 +204,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise ConfigError(f"--num-tasks={options.num_tasks} must be >= 1 and --draws={options.draws} >= 0")
     config = run.algorithm(options.base if is_checkpoint else options.path)
     config.validate()
+    config.check_engine()
     model = load_checkpoint_policy(options.path, options.base) if is_checkpoint else load_causal_lm(options.path)
     panel = bare_text_env(config.env, config.env_config).tasks()
     tasks = getattr(panel, options.split)[: options.num_tasks]

@@ -22,6 +22,7 @@ from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.diagnostics.metric_names import EVALUATION_SAMPLED
 from arlarena_rllib.errors import CheckpointError, ConfigError
+from tune_experiments.early_checks import check_study
 from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
 from tune_experiments.mlflow_store import TrackingError
 from tune_experiments.prepare import warm_start
@@ -38,7 +39,7 @@ from tune_experiments.study_results import TaskTrials, record_of, test_policies
 from tune_experiments.study_searcher import StudySearcher
 from tune_experiments.study_stopper import study_stopper
 from tune_experiments.tracking import MLflowTracker
-from tune_experiments.train import check_early, method_tags, needed_resources, start_cluster
+from tune_experiments.train import method_tags, needed_resources, start_cluster
 
 TRIALS, STARTS = "trials", "starts"
 STUDY_FILE, SETTINGS_FILE = "study.json", "config.yaml"
@@ -69,8 +70,7 @@ def sweep(study: Study, *, resume: bool = False) -> StudyOutcome:
         CheckpointError: ``resume`` without a study to resume.
         KeyboardInterrupt: it was stopped; nothing is lost, `resume` goes on.
     """
-    for task in study.tasks:
-        check_early(study.run_of(task))
+    check_study(study)
     folder = (Path(study.run.run.storage_path) / study.run.run.name).resolve()
     with (
         ProgressDisplay(study.run.run.iterations) as progress,

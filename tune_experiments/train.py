@@ -22,13 +22,13 @@ from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.errors import ArenaError, CheckpointError, ConfigError
 from arlarena_rllib.evaluation import PanelResult, paired_difference
 from arlarena_rllib.models.export import export_policy
-from arlarena_rllib.models.load import check_model_dir, load_causal_lm, load_tokenizer
+from arlarena_rllib.models.load import load_causal_lm
 from arlarena_rllib.objectives.axes import AXES
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from tune_experiments.cpu_meter import CpuMeter
+from tune_experiments.early_checks import IN_JOB, check_run
 from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
-from tune_experiments.mlflow_store import check_store, resolve_tracking_uri
 from tune_experiments.plots import learning_curve, read_results, run_collapse_page
 from tune_experiments.prepare import Start, base_model, warm_start
 from tune_experiments.progress import ProgressDisplay
@@ -42,13 +42,10 @@ from tune_experiments.resume import (
     resumable_base,
 )
 from tune_experiments.run_config import RunConfig
-from tune_experiments.run_folder import check_name, claimed
+from tune_experiments.run_folder import claimed
 from tune_experiments.stopping import StopAfter, StopRequest, graceful_stop
 from tune_experiments.tracking import MLflowTracker
 from tune_experiments.trial_errors import last_line
-
-IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Set by Ray in the environment of a submitted job's command."""
 
 
 @dataclass
@@ -97,7 +94,7 @@ def train(
 @contextmanager
 def opened(run: RunConfig, *, resume: bool = False, progress: ProgressDisplay) -> Iterator[Path]:
     """Check the run and hold its folder; raises what :func:`train` raises before anything starts."""
-    check_early(run)
+    check_run(run)
     folder = (Path(run.run.storage_path) / run.run.name).resolve()
     with claimed(folder, resume=resume, progress=progress):
         yield folder
@@ -274,23 +271,6 @@ def report_panels(run: RunConfig, models: dict[str, Path], progress: ProgressDis
 
 
 # --- before the start ---------------------------------------------------------------------------------------------
-
-
-def check_early(run: RunConfig) -> None:
-    """Refuse what can be refused before minutes of work and before a folder is touched."""
-    check_name(run.run.name)
-    if IN_JOB in os.environ and not Path(run.run.storage_path).is_absolute():
-        raise ConfigError(
-            f"run.storage_path={run.run.storage_path!r} is relative, and the working directory of a submitted job is a copy "
-            "that Ray deletes: give an absolute path that all nodes see."
-        )
-    config = run.checked()
-    bare_text_env(config.env, config.env_config).tasks()
-    if run.model.path is not None:
-        load_tokenizer(run.model.path)
-    if config.reference_path is not None:
-        check_model_dir(config.reference_path)
-    check_store(resolve_tracking_uri(None, run.run.storage_path), run.run.experiment)
 
 
 def _start(run: RunConfig, base: Path, folder: Path, resume: bool, progress: ProgressDisplay) -> Start:

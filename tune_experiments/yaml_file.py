@@ -91,11 +91,11 @@ def place_of(places: Mapping[tuple[str, ...], str], *path: str, otherwise: str) 
 
 
 def with_places(problems: str, places: Mapping[tuple[str, ...], str]) -> str:
-    """Return the lines of ``problems`` with the places of the keys ``section.key`` that each names as ``key=value``."""
+    """Return the lines of ``problems``, each with the places of the keys that it names as ``key=value`` or ``key.more``."""
 
     def placed(line: str) -> str:
         named = {path[1]: place for path, place in places.items() if len(path) == 2}
-        found = [place for key, place in named.items() if re.search(rf"\b{re.escape(key)}=", line)]
+        found = [place for key, place in named.items() if re.search(rf"\b{re.escape(key)}(=|\.\w)", line)]
         return f"{line} (in {'; '.join(dict.fromkeys(found))})" if found else line
 
     return "\n".join(map(placed, problems.splitlines()))

@@ -10,11 +10,13 @@ from arlarena_rllib.errors import ModelError, nearest
 from arlarena_rllib.models.load import quiet_transformers
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 PAD, END = "<|pad|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 TAGS = ("<think>", "</think>", "<action>", "</action>")
+_SPECIAL = [PAD, END, *ROLES]
+_LEAST_VOCABULARY = 256 + len(_SPECIAL) + len(TAGS)
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -57,10 +59,7 @@ def train_tokenizer(corpus: Iterable[str], *, vocab_size: int = 1024) -> PreTrai
     texts = sorted(corpus)
     if not texts:
         raise ModelError("train_tokenizer: the corpus is empty; pass the texts that the policy will read and write.")
-    special = [PAD, END, *ROLES]
-    least = 256 + len(special) + len(TAGS)
-    if vocab_size < least:
-        raise ModelError(f"vocab_size={vocab_size} is too small: bytes and special tokens alone need {least}.")
+    check_vocab_size(vocab_size)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -69,12 +68,12 @@ def train_tokenizer(corpus: Iterable[str], *, vocab_size: int = 1024) -> PreTrai
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(special)
+    tokenizer.add_special_tokens(_SPECIAL)
     tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
-        special_tokens=special,
+        special_tokens=_SPECIAL,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -111,14 +110,50 @@ def build_policy(
         ModelError: the configuration has an unknown ``model_type`` or field, or values that make no model.
     """
     import torch
+
+    tokenizer = train_tokenizer(corpus, vocab_size=vocab_size)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _model_of(model_config or {}, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+    out = Path(out_dir)
+    out.mkdir(parents=True, exist_ok=True)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return out
+
+
+def check_model_config(model_config: Mapping[str, Any], vocab_size: int) -> None:
+    """Check an argument of :func:`build_policy`: the model is made, without memory for its weights.
+
+    Raises:
+        ModelError: as :func:`build_policy`.
+    """
+    import torch
+
+    with torch.device("meta"):
+        _model_of(model_config, vocab_size, 0, 1)
+
+
+def check_vocab_size(vocab_size: int) -> None:
+    """Raise :class:`ModelError` when the vocabulary has no room for the bytes and the special tokens."""
+    if vocab_size < _LEAST_VOCABULARY:
+        raise ModelError(
+            f"vocab_size={vocab_size} is too small: bytes and special tokens alone need {_LEAST_VOCABULARY}."
+        )
+
+
+def _model_of(model_config: Mapping[str, Any], vocab_size: int, pad_id: int, eos_id: int) -> PreTrainedModel:
+    """Return the freshly initialised model."""
+    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     quiet_transformers()
-    fields = dict(model_config or {})
+    fields = dict(model_config)
     if fields.get("model_type", TINY_QWEN3["model_type"]) == TINY_QWEN3["model_type"]:
         fields = {**TINY_QWEN3, **fields}
-    tokenizer = train_tokenizer(corpus, vocab_size=vocab_size)
-    fields.update(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id)
+    fields.update(vocab_size=vocab_size, pad_token_id=pad_id, eos_token_id=eos_id)
     fields.setdefault("bos_token_id", None)
     model_type = fields.pop("model_type")
     try:
@@ -128,18 +163,10 @@ def build_policy(
     unknown = next((key for key in fields if key not in known), None)
     if unknown is not None:
         raise ModelError(f"model.config.{unknown} is not a field of {model_type!r}.{nearest(unknown, known)}")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        try:
-            config = AutoConfig.for_model(model_type, **fields)
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        except Exception as error:  # transformers and torch raise all sorts of them for values that do not fit
-            reason = " ".join(str(error).split())
-            raise ModelError(f"model.config={dict(model_config or {})!r} makes no model: {reason}") from error
-    out = Path(out_dir)
-    out.mkdir(parents=True, exist_ok=True)
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    return out
+    try:
+        config = AutoConfig.for_model(model_type, **fields)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    except Exception as error:  # transformers and torch raise all sorts of them for values that do not fit
+        reason = " ".join(str(error).split())
+        raise ModelError(f"model.config={dict(model_config)!r} makes no model: {reason}") from error
+    return model

@@ -8,11 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from arlarena_rllib.errors import ServingError
-from arlarena_rllib.serving.engines.base import EngineEntry, EngineSpec, find_engine
+from arlarena_rllib.serving.engines.base import EngineEntry, EngineSpec, engine_class, find_engine
 
 POLL_S = 0.1
 RESOURCE_WAIT_S = 10.0
 """How long freed resources of an app that has just ended may take to appear."""
+
+
+def check_engine(spec: EngineSpec, num_replicas: int) -> None:
+    """Check what can be checked without a model: name, packages, place, dtype and arguments of the engine.
+
+    Raises:
+        ServingError: The engine could not start.
+    """
+    entry = _installed_engine(spec)
+    try:
+        engine = engine_class(entry)
+    except ImportError:
+        return  # it may still be importable in the replicas
+    if num_replicas == 0 and engine.is_loop_bound:
+        raise ServingError(f"engine={spec.engine!r} cannot run inside the driver process: set num_replicas >= 1.")
+    engine.check_arguments(spec)
 
 
 def check_spec(spec: EngineSpec) -> EngineEntry:
@@ -21,13 +37,7 @@ def check_spec(spec: EngineSpec) -> EngineEntry:
     Raises:
         ServingError: Unknown engine, missing package, no model directory, or limits below 1.
     """
-    entry = find_engine(spec.engine)
-    for package in entry.packages:
-        if importlib.util.find_spec(package) is None:
-            raise ServingError(
-                f"engine={spec.engine!r} needs the package {package!r}, which is not installed in this environment; "
-                "install it or choose engine='transformers'."
-            )
+    entry = _installed_engine(spec)
     model_path = Path(spec.model_path)
     if not model_path.is_dir():
         raise ServingError(f"model_path={spec.model_path!r} is not a directory on this machine.")
@@ -36,6 +46,18 @@ def check_spec(spec: EngineSpec) -> EngineEntry:
     for key in ("max_model_len", "max_num_seqs"):
         if getattr(spec, key) < 1:
             raise ServingError(f"{key}={getattr(spec, key)} must be at least 1.")
+    return entry
+
+
+def _installed_engine(spec: EngineSpec) -> EngineEntry:
+    """Return the registry entry of the engine, whose packages are there."""
+    entry = find_engine(spec.engine)
+    for package in entry.packages:
+        if importlib.util.find_spec(package) is None:
+            raise ServingError(
+                f"engine={spec.engine!r} needs the package {package!r}, which is not installed in this environment; "
+                "install it or choose engine='transformers'."
+            )
     return entry
 
 

@@ -96,6 +96,25 @@ def test_item_assignment_is_as_strict_as_the_dict() -> None:
         config.update_from_dict({1: 1})
 
 
+@pytest.mark.parametrize("value", [3, None, ["a"], {3: 4}])
+def test_env_config_that_is_no_mapping_of_names_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"environment\.env_config=.* must be a mapping with text keys"):
+        ARLArenaConfig().environment(ENV, env_config=value)
+
+
+@pytest.mark.parametrize("value", [3, ["a"], dict])
+def test_env_that_is_no_text_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"environment\.env=.* must be a text: the Gymnasium id"):
+        ARLArenaConfig().environment(value).check_settings()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 10**30])
+def test_seed_out_of_range_is_refused_with_the_range(seed: int) -> None:
+    with pytest.raises(ConfigError, match=rf"debugging\.seed={seed} .* an integer >= 0 and <= 2147483647"):
+        ARLArenaConfig().environment(ENV).debugging(seed=seed).check_settings()
+    ARLArenaConfig().environment(ENV).debugging(seed=2**31 - 1).check_settings()
+
+
 def test_section_cannot_be_overwritten_by_a_value() -> None:
     with pytest.raises(ConfigError, match=r"'training' is a section: call config\.training"):
         ARLArenaConfig().training = 3

@@ -120,7 +120,7 @@ def command(storage: Path, *arguments: str) -> Iterator[Command]:
         ("training.lrr=1", 2, "'lrr' (section 'training') is not a setting. Nearest: 'lr'."),
         ("environment.env=arlarena/Soko-v0", 2, "environment.env='arlarena/Soko-v0' is not registered"),
         ("env_runners.groups_per_iteration=0", 2, "env_runners.groups_per_iteration=0 is not allowed"),
-        ("model.path=/nowhere", 1, "model path '/nowhere' is not a directory"),
+        ("model.path=/nowhere", 2, "model path '/nowhere' is not a directory"),
     ],
 )
 def test_wrong_setting_ends_at_once_with_one_line_and_leaves_nothing(

@@ -118,9 +118,25 @@ class Engine(ABC):
     """
 
     is_loop_bound: ClassVar[bool] = False
+    dtypes: ClassVar[tuple[str, ...]] = ()
+    """Values of ``EngineSpec.dtype`` that the engine takes; empty: it says so itself when it starts."""
 
     def __init__(self, spec: EngineSpec) -> None:
+        self.check_arguments(spec)
         self.spec = spec
+
+    @classmethod
+    def check_arguments(cls, spec: EngineSpec) -> None:
+        """Check what can be seen in ``spec`` before there is a model.
+
+        Raises:
+            ServingError: the engine could not start with this dtype or these ``engine_kwargs``.
+        """
+        if cls.dtypes and spec.dtype not in cls.dtypes:
+            raise ServingError(
+                f"engine_dtype={spec.dtype!r} is not known to engine={spec.engine!r}.{nearest(spec.dtype, cls.dtypes)} "
+                f"Allowed: {', '.join(cls.dtypes)}."
+            )
 
     @property
     @abstractmethod
@@ -200,9 +216,14 @@ def find_engine(name: str) -> EngineEntry:
 
 def create_engine(spec: EngineSpec, entry: EngineEntry | None = None) -> Engine:
     """Return the engine of ``spec``, not started; ``entry`` overrides the registry of this process."""
-    module_name, _, class_name = (entry or find_engine(spec.engine)).target.partition(":")
-    engine: Engine = getattr(importlib.import_module(module_name), class_name)(spec)
-    return engine
+    return engine_class(entry or find_engine(spec.engine))(spec)
+
+
+def engine_class(entry: EngineEntry) -> type[Engine]:
+    """Return the class that an entry names; importing it may take seconds."""
+    module_name, _, class_name = entry.target.partition(":")
+    found: type[Engine] = getattr(importlib.import_module(module_name), class_name)
+    return found
 
 
 def read_eos_token_ids(model_path: str) -> tuple[int, ...]:

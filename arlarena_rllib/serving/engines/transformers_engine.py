@@ -79,6 +79,13 @@ class TransformersOptions:
 class TransformersEngine(Engine):
     """Decodes in one worker thread, so that event loops stay free; usable from several loops."""
 
+    dtypes = ("float32", "bfloat16", "float16", "float64")
+
+    @classmethod
+    def check_arguments(cls, spec: EngineSpec) -> None:
+        super().check_arguments(spec)
+        TransformersOptions.from_kwargs(spec.engine_kwargs)
+
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
         self._options = TransformersOptions.from_kwargs(spec.engine_kwargs)

@@ -61,13 +61,18 @@ class VllmEngine(Engine):
     """
 
     is_loop_bound = True
+    dtypes = ("float32", "bfloat16", "float16", "float", "half", "auto")
 
-    def __init__(self, spec: EngineSpec) -> None:
-        super().__init__(spec)
+    @classmethod
+    def check_arguments(cls, spec: EngineSpec) -> None:
+        super().check_arguments(spec)
         for key in spec.engine_kwargs:
             if key in RESERVED_ARGUMENTS:
                 reason = f"use the setting {key} itself" if key in SPEC_ARGUMENTS else "training needs its value"
                 raise ServingError(f"engine_kwargs.{key} cannot be set: {reason}.")
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
         self._llm: AsyncLLM | None = None
         self._version = 0
         self._vocab_size = 0

@@ -1,0 +1,83 @@
+"""What a run or a study refuses in its first seconds: nothing of it is found out after the cloning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from arlarena_rllib.errors import ConfigError
+from tune_experiments.early_checks import check_run, check_study
+from tune_experiments.run_config import load_run_config
+from tune_experiments.study_config import load_study
+
+HEAD = """
+run: {storage_path: STORAGE}
+environment: {env: arlarena/Guess-v0}
+evaluation: {evaluation_interval: 2}
+serving: {engine: transformers}
+"""
+
+
+def written(folder: Path, text: str = "") -> Path:
+    file = folder / "run.yaml"
+    file.write_text(HEAD.replace("STORAGE", str(folder / "runs")) + text)
+    return file
+
+
+WRONG = [
+    ("serving.engine", "vlm", r"serving\.engine='vlm' is not known\. Nearest: 'vllm'\. Allowed: transformers, vllm"),
+    (
+        "serving.engine_dtype",
+        "float7",
+        r"serving\.engine_dtype='float7' is not known to engine='transformers'.*bfloat16",
+    ),
+    ("serving.engine_kwargs", "{devic: cpu}", r"serving\.engine_kwargs\.devic is not known to .* Nearest: 'device'"),
+    ("model.config", "{hiden_size: 8}", r"model\.config \(.*\): model\.config\.hiden_size is not a field of 'qwen3'"),
+    ("model.config", "{hidden_size: -8}", r"model\.config \(.*\): .* makes no model"),
+    ("model.vocab_size", "100", r"model\.vocab_size \(.*\): vocab_size=100 is too small"),
+    ("model.path", "/nope", r"model\.path \(.*\): model path '/nope' is not a directory"),
+    ("policy.reference_path", "/nope", r"policy\.reference_path \(.*\): model path '/nope' is not a directory"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), WRONG)
+def test_run_that_cannot_work_is_refused_with_its_place(tmp_path: Path, key: str, value: str, message: str) -> None:
+    run = load_run_config(written(tmp_path), [f"{key}={value}"])
+    with pytest.raises(ConfigError, match=rf"^{message}") as caught:
+        check_run(run)
+    assert "override" in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value", "message"), WRONG)
+def test_study_looks_at_every_arm_setting_and_task(tmp_path: Path, key: str, value: str, message: str) -> None:
+    of_arm = (
+        f"study: {{arms: {{good: {{}}, bad: {{training.lr: 1e-3, {key}: {value}}}}}, tasks: {{one: {{}}, two: {{}}}}}}"
+    )
+    with pytest.raises(ConfigError, match=rf"^study\.arms\.bad, study\.tasks\.one: {message}"):
+        check_study(load_study(written(tmp_path, of_arm)))
+    of_grid = f"study: {{arms: {{bad: {{grid: [{{{key}: {value}}}]}}}}}}"
+    with pytest.raises(ConfigError, match=rf"^study\.arms\.bad with .*: {message}"):
+        check_study(load_study(written(tmp_path, of_grid)))
+
+
+def test_environment_of_a_task_is_made_with_its_arguments(tmp_path: Path) -> None:
+    text = "study:\n  arms: [grpo]\n  tasks:\n    one: {}\n    two:\n      environment.env_config: {max_turn: 3}\n"
+    message = r"^study\.tasks\.two: environment\.env='arlarena/Guess-v0' .*max_turn'.*run\.yaml, line 11"
+    with pytest.raises(ConfigError, match=message):
+        check_study(load_study(written(tmp_path, text)))
+
+
+def test_engine_that_needs_a_replica_is_refused_without_one(tmp_path: Path) -> None:
+    run = load_run_config(written(tmp_path), ["serving.engine=vllm", "serving.num_replicas=0"])
+    with pytest.raises(ConfigError, match=r"serving\.engine='vllm' cannot run inside the driver process: set num_repl"):
+        check_run(run)
+    run = load_run_config(written(tmp_path), ["serving.engine=vllm", "serving.engine_kwargs={seed: 3}"])
+    with pytest.raises(ConfigError, match=r"serving\.engine_kwargs\.seed cannot be set: use the setting seed itself"):
+        check_run(run)
+
+
+def test_run_and_study_that_work_pass_and_leave_nothing(tmp_path: Path) -> None:
+    check_run(load_run_config(written(tmp_path)))
+    check_study(load_study(written(tmp_path, "study: {arms: [grpo, gspo]}")))
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]

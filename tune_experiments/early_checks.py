@@ -1,0 +1,101 @@
+"""What is refused before minutes of work and before a folder is touched: place, store, environment, model, engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arlarena_rllib.errors import ConfigError, ModelError
+from arlarena_rllib.models.build import check_model_config, check_vocab_size
+from arlarena_rllib.models.load import check_model_dir, load_tokenizer
+from arlarena_rllib.rollout.envs import bare_text_env
+from tune_experiments.mlflow_store import check_store, resolve_tracking_uri
+from tune_experiments.run_config import RunConfig
+from tune_experiments.run_folder import check_name
+from tune_experiments.study_config import naming
+
+if TYPE_CHECKING:
+    from tune_experiments.study_config import Study
+
+IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Set by Ray in the environment of a submitted job's command."""
+_PARTS = ("environment", "model", "policy", "serving")
+"""Sections that decide what :func:`check_parts` looks at."""
+
+
+def check_run(run: RunConfig) -> None:
+    """Raise :class:`ConfigError` when a run cannot work, as far as that can be known in seconds."""
+    check_place(run)
+    run.checked()
+    check_parts(run)
+    check_tracking(run)
+
+
+def check_study(study: Study) -> None:
+    """Raise :class:`ConfigError` when a trial of a study cannot work; all arms, settings and tasks are looked at."""
+    check_place(study.run)
+    seen: set[str] = set()
+    for task in study.tasks:
+        for arm in (None, *study.arms):
+            for number in range(len(arm.settings) if arm else 1):
+                run = study.run_of(task, arm, number)
+                parts = repr([run.given.get(name) for name in _PARTS])
+                if parts not in seen:
+                    with naming(study.name_of(task, arm, number)):
+                        check_parts(run)
+                seen.add(parts)
+    check_tracking(study.run)
+
+
+def check_place(run: RunConfig) -> None:
+    """Check where the run goes."""
+    check_name(run.run.name)
+    if IN_JOB in os.environ and not Path(run.run.storage_path).is_absolute():
+        raise ConfigError(
+            f"run.storage_path={run.run.storage_path!r} is relative, and the working directory of a submitted job is a copy "
+            "that Ray deletes: give an absolute path that all nodes see."
+        )
+
+
+def check_parts(run: RunConfig) -> None:
+    """Check environment, model and engine; the environment is made and its panel drawn, the model is not loaded."""
+    config = run.algorithm("")
+    with _placed(run):
+        config.check_engine()
+        bare_text_env(config.env, config.env_config).tasks()
+    with _of_key(run, "model", "path"):
+        if run.model.path is not None:
+            load_tokenizer(run.model.path)
+    with _of_key(run, "model", "vocab_size"):
+        check_vocab_size(run.model.vocab_size)
+    with _of_key(run, "model", "config"):
+        if run.model.path is None:
+            check_model_config(run.model.config, run.model.vocab_size)
+    with _of_key(run, "policy", "reference_path"):
+        if config.reference_path is not None:
+            check_model_dir(config.reference_path)
+
+
+def check_tracking(run: RunConfig) -> None:
+    """Check that MLflow's store can be opened."""
+    check_store(resolve_tracking_uri(None, run.run.storage_path), run.run.experiment)
+
+
+@contextmanager
+def _placed(run: RunConfig) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(run.placed(str(error))) from error
+
+
+@contextmanager
+def _of_key(run: RunConfig, section: str, key: str) -> Iterator[None]:
+    """Turn an error of the model into one of the key that names it."""
+    try:
+        yield
+    except ModelError as error:
+        raise ConfigError(f"{section}.{key} ({run.place_of(section, key)}): {error}") from error
