@@ -73,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     sweep.add_argument("overrides", nargs="*", metavar="section.key=value")
     sweep.add_argument("--size", help="key of the study's `base`, cpu or gpu say; its first by default")
     sweep.add_argument("--resume", action="store_true", help="go on with the study of this name")
+    sweep.add_argument(
+        "--retry-failed", action="store_true", help="go on with it, failed trials from their last checkpoints included"
+    )
     sweep.set_defaults(run=_sweep)
 
     report = commands.add_parser("report", help="write the report of a study again")
@@ -141,14 +144,16 @@ def _train(options: argparse.Namespace) -> int:
 
 def _sweep(options: argparse.Namespace) -> int:
     from tune_experiments.study_config import load_study, shipped_study
+    from tune_experiments.study_plan import CONFIRM
+    from tune_experiments.study_retry import DECIDED
     from tune_experiments.sweep import sweep
 
     study = load_study(shipped_study(options.study), options.overrides, size=options.size)
+    size = ["--size", options.size] if options.size else []
+    command = shlex.join(["arlarena", "sweep", options.study, *size, *options.overrides])
     try:
-        outcome = sweep(study, resume=options.resume)
+        outcome = sweep(study, resume=options.resume, retry_failed=options.retry_failed)
     except KeyboardInterrupt:
-        size = ["--size", options.size] if options.size else []
-        command = shlex.join(["arlarena", "sweep", options.study, *size, *options.overrides])
         print(f"stopped early; continue with: {command} --resume", file=sys.stderr)
         raise
     print(
@@ -156,6 +161,12 @@ def _sweep(options: argparse.Namespace) -> int:
     )
     for trial in outcome.failed:
         print(f"failed:  {trial.arm} {trial.setting or 'default'} seed {trial.seed}: {trial.reason}", file=sys.stderr)
+    if any(trial.purpose == CONFIRM for trial in outcome.failed):
+        print(
+            f"--resume leaves failed trials as they are; run them again with: {command} --retry-failed", file=sys.stderr
+        )
+    elif outcome.failed:
+        print(DECIDED, file=sys.stderr)
     return EXIT_ERROR if outcome.failed else EXIT_OK
 
 

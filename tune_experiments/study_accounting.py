@@ -71,6 +71,11 @@ def accounting_words(record: StudyRecord) -> list[str]:
     total = Counter(trial.status for trial in record.trials)
     parts = " + ".join(f"{total[status]} {status}" for status in ("finished", "stopped", "failed"))
     lines = [f"{len(record.trials)} trials started = {parts}."]
+    if total["failed"]:
+        lines.append(
+            "`--resume` leaves failed trials as they are; `arlarena sweep ... --retry-failed` runs those of the confirmation "
+            "again, from their last checkpoints. A failed search trial counts as not stable."
+        )
     checked = {trial.trial_id: counts_once(trial) for trial in record.trials if trial.history}
     wrong = [name for name, holds in checked.items() if holds is False]
     unknown = [name for name, holds in checked.items() if holds is None]

@@ -16,7 +16,7 @@ from arlarena_rllib.objectives import Stability, stability_rule
 from tune_experiments.study_config import StabilitySettings
 from tune_experiments.study_plan import Outcome, TrialKey
 
-STARTED, RESULT, ENDED, LOST = "started", "result", "ended", "lost"
+STARTED, RESULT, ENDED, RETRIED, LOST = "started", "result", "ended", "retried", "lost"
 FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
 
 
@@ -62,9 +62,16 @@ class StudyJournal:
         """Note how a trial ended: finished, stopped or failed."""
         self._note({"event": ENDED, "trial": trial_id, "how": how})
 
+    def retried(self, trial_id: str) -> None:
+        """Note that a trial that ended goes on."""
+        self._note({"event": RETRIED, "trial": trial_id})
+
     def drop_unknown(self, known_to_tune: Collection[str]) -> list[TrialKey]:
-        """Note as lost, and return, the trials that Tune was given but had not written down when it was killed."""
-        lost = [trial for trial in self._keys if trial not in known_to_tune]
+        """Note as lost, and return, the trials that Tune was given but had not written down when it was killed.
+
+        One that has ended is not lost, though Tune's notes about it may be.
+        """
+        lost = [trial for trial in self._keys if trial not in known_to_tune and trial not in self._ends]
         keys = [self._keys[trial] for trial in lost]
         for trial in lost:
             self._note({"event": LOST, "trial": trial})
@@ -72,7 +79,7 @@ class StudyJournal:
 
     def drop_unfinished(self) -> list[TrialKey]:
         """Note as lost, and return, the trials that did not end."""
-        return self.drop_unknown(set(self._ends))
+        return self.drop_unknown(())
 
     # --- what is known -------------------------------------------------------------------------------------------
 
@@ -83,6 +90,10 @@ class StudyJournal:
     def trial_ids(self) -> list[str]:
         """Return the ids of all trials that were started, in this order."""
         return list(self._keys)
+
+    def running(self) -> list[str]:
+        """Return the ids of the trials that have not ended."""
+        return [trial for trial in self._keys if trial not in self._ends]
 
     def outcomes(self) -> dict[TrialKey, Outcome | None]:
         """Return what :class:`~tune_experiments.study_plan.StudyPlan` asks for."""
@@ -141,6 +152,8 @@ class StudyJournal:
                 self._values.setdefault(trial, {})[iteration] = float(event["value"])
         elif event["event"] == ENDED:
             self._ends[trial] = event["how"]
+        elif event["event"] == RETRIED:
+            del self._ends[trial]
         elif event["event"] == LOST:
             for known in (self._keys, self._curves, self._values, self._before, self._ends, self._repeated):
                 known.pop(trial, None)

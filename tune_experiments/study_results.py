@@ -51,6 +51,10 @@ class TaskTrials:
         """Return Tune's folder of a trial; None when it has none."""
         return next(self.folder.glob(f"trials.*/*-{trial_id}"), None)
 
+    def drop_test(self, trial_id: str) -> None:
+        """Delete the result of a trial's policy on the test panel, if there is one."""
+        _result_file(self, str(self.journal.keys()[trial_id])).unlink(missing_ok=True)
+
     def checkpoint(self, trial_id: str) -> Path | None:
         """Return the newest whole checkpoint of a trial."""
         home = self.trial_folder(trial_id)

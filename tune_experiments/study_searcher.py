@@ -26,12 +26,20 @@ class StudySearcher(Searcher):
         folder: of the task; holds the journal.
         stability: rule that decides whether a setting is stable.
         iterations: of a trial that is not stopped early.
+        concurrent: most trials at a time. Tune's own limit forgets a trial that failed, and would not tell of its end again.
     """
 
     def __init__(
-        self, plan: StudyPlan, configs: Suggest, folder: Path, stability: StabilitySettings, iterations: int
+        self,
+        plan: StudyPlan,
+        configs: Suggest,
+        folder: Path,
+        stability: StabilitySettings,
+        iterations: int,
+        concurrent: int = 1,
     ) -> None:
         super().__init__()
+        self._concurrent = concurrent
         self._plan, self._configs, self._folder = plan, configs, folder
         self._stability, self._iterations = stability, iterations
         self._journal: StudyJournal | None = None
@@ -58,8 +66,8 @@ class StudySearcher(Searcher):
         return str(self.journal.keys()[trial_id])
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return the settings of the next trial, None when it depends on one that runs, FINISHED at the end."""
-        if self._is_closed:
+        """Return the settings of the next trial, None when it has to wait for one that runs, FINISHED at the end."""
+        if self._is_closed or len(self.journal.running()) >= self._concurrent:
             return None
         known = self.journal.outcomes()
         waiting = self._plan.open_trials(known)

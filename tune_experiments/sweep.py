@@ -36,6 +36,7 @@ from tune_experiments.study_plan import TrialKey
 from tune_experiments.study_record import StudyRecord, TrialRecord
 from tune_experiments.study_report import ReportFiles, write_report
 from tune_experiments.study_results import TaskTrials, record_of, test_policies
+from tune_experiments.study_retry import DECIDED, failed_to_retry, reopen_in_notes
 from tune_experiments.study_searcher import StudySearcher
 from tune_experiments.study_stopper import study_stopper
 from tune_experiments.tracking import MLflowTracker
@@ -62,14 +63,20 @@ class StudyOutcome:
     failed: list[TrialRecord]
 
 
-def sweep(study: Study, *, resume: bool = False) -> StudyOutcome:
+def sweep(study: Study, *, resume: bool = False, retry_failed: bool = False) -> StudyOutcome:
     """Run a study to its end, or what is left of it, and return the outcome.
+
+    Args:
+        study: to run.
+        resume: go on with the study of this name.
+        retry_failed: resume, and let failed trials go on from their last checkpoints.
 
     Raises:
         ConfigError: before anything starts, when it cannot work, or when a resumed study has other settings.
         CheckpointError: ``resume`` without a study to resume.
         KeyboardInterrupt: it was stopped; nothing is lost, `resume` goes on.
     """
+    resume = resume or retry_failed
     check_study(study)
     folder = (Path(study.run.run.storage_path) / study.run.run.name).resolve()
     with (
@@ -85,7 +92,9 @@ def sweep(study: Study, *, resume: bool = False) -> StudyOutcome:
         trackers: dict[str, MLflowTracker] = {}
         run_ids: dict[str, str] = {}
         for task in study.tasks:
-            trials, trackers[task] = run_task(study, task, folder / task, stop, progress, open_runs, resume=resume)
+            trials, trackers[task] = run_task(
+                study, task, folder / task, stop, progress, open_runs, resume=resume, retry_failed=retry_failed
+            )
             test_policies(study, trials, progress)
             finished.append(trials)
             run_ids |= {trial: _mlflow_run(trackers[task], trial) for trial in trials.journal.trial_ids()}
@@ -163,6 +172,7 @@ def run_task(
     open_runs: ExitStack,
     *,
     resume: bool,
+    retry_failed: bool = False,
 ) -> tuple[TaskTrials, MLflowTracker]:
     """Run all trials of one task, or those that are left of them; ``open_runs`` closes its runs in MLflow."""
     run = study.run_of(task)
@@ -172,12 +182,20 @@ def run_task(
     every = [study.run_of(task, arm, number) for arm in study.arms for number in range(len(arm.settings))]
     concurrent = room_for([one.algorithm("") for one in every], study.settings.max_concurrent, progress)
     searcher = StudySearcher(
-        study.plan(), partial(trial_config, study, task, starts), folder, study.stability, run.run.iterations
+        study.plan(),
+        partial(trial_config, study, task, starts),
+        folder,
+        study.stability,
+        run.run.iterations,
+        concurrent,
     )
     if resume and any(folder.glob(f"{TRIALS}.*")) and not searcher.journal.trial_ids():
         raise CheckpointError(
             f"{folder} has trials, but its journal.jsonl is gone or empty: the study cannot go on from it."
         )
+    trials = TaskTrials(task, folder, starts, searcher.journal)
+    if retry_failed:
+        _retry_failed(trials, progress)
     tracker = open_runs.enter_context(
         MLflowTracker(
             run.run.experiment,
@@ -197,7 +215,6 @@ def run_task(
         folder,
         searcher,
         [tracker, progress, KeptNotes(folder)],
-        concurrent,
         resume=resume,
         progress=progress,
     )
@@ -205,7 +222,18 @@ def run_task(
         tuner.fit()
     if not searcher.is_over:
         raise KeyboardInterrupt
-    return TaskTrials(task, folder, starts, searcher.journal), tracker
+    return trials, tracker
+
+
+def _retry_failed(trials: TaskTrials, progress: ProgressDisplay) -> None:
+    """Note that the failed trials go on, and forget how their policies did on the test panel."""
+    keys, again = trials.journal.keys(), failed_to_retry(trials.journal)
+    for trial_id in again:
+        trials.drop_test(trial_id)
+        trials.journal.retried(trial_id)
+        progress.message(f"trial {keys[trial_id]} failed; it goes on from its last checkpoint")
+    if not again:
+        progress.message(f"no failed trial of {trials.task} can be run again. {DECIDED}")
 
 
 def _end_study(searcher: StudySearcher) -> None:
@@ -283,7 +311,6 @@ def _tuner(
     folder: Path,
     searcher: StudySearcher,
     callbacks: list[tune.Callback],
-    concurrent: int,
     *,
     resume: bool,
     progress: ProgressDisplay,
@@ -297,7 +324,6 @@ def _tuner(
         if study.settings.scheduler
         else None,
         num_samples=-1,
-        max_concurrent_trials=concurrent,
         trial_name_creator=partial(_trial_name, searcher),
         trial_dirname_creator=partial(_trial_folder, searcher),
     )
@@ -307,15 +333,19 @@ def _tuner(
         repair_notes(folder, trials)
     if resume and (known := _trials_known_to_tune(trials)) is not None:
         for key in searcher.journal.drop_unknown(known):
-            progress.message(f"trial {key} had not begun when the study was stopped; it starts anew")
-        tuner = tune.Tuner.restore(str(trials), trainable=ARLArena, param_space=base, resume_unfinished=True)
-        # Else Tune goes on with copies, pickled when the study began, that nobody in this process holds.
-        tuner._local_tuner.get_run_config().callbacks = list(callbacks)
-        tuner._local_tuner._tune_config = tune_config
-        return tuner
+            progress.message(f"trial {key} is not in Tune's notes; it starts anew")
+        reopen_in_notes(trials, searcher.journal.running())
+        # A search that has ended for Tune gives no more trials, so what is left then needs an experiment of its own.
+        if searcher.is_over or known.intersection(searcher.journal.running()):
+            tuner = tune.Tuner.restore(str(trials), trainable=ARLArena, param_space=base, resume_unfinished=True)
+            # Else Tune goes on with copies, pickled when the study began, that nobody in this process holds.
+            tuner._local_tuner.get_run_config().callbacks = list(callbacks)
+            tuner._local_tuner._tune_config = tune_config
+            return tuner
     if resume and (lost := searcher.journal.drop_unfinished()):
         progress.message(f"Tune's notes are missing or cut off; {len(lost)} unfinished trials start anew")
-        trials = trials.with_name(f"{TRIALS}.{len(list(folder.glob(f'{TRIALS}.*')))}")
+    if resume and trials.is_dir():
+        trials = trials.with_name(f"{TRIALS}.{int(trials.suffix[1:]) + 1}")
     return tune.Tuner(
         ARLArena,
         param_space=base,

@@ -113,6 +113,26 @@ def test_trial_unknown_to_tune_is_free_again(tmp_path: Path) -> None:
     assert journal(tmp_path).keys() == {"t": KEY}
 
 
+def test_ended_trial_that_tune_has_forgotten_is_kept(tmp_path: Path) -> None:
+    """Its notes may be those of an earlier experiment in the same study."""
+    notes = journal(tmp_path)
+    fill(notes, "t", [0.5] * 4)
+    assert notes.drop_unknown({"other"}) == [] and notes.how_ended("t") == FINISHED
+
+
+def test_retried_trial_runs_until_it_ends_again(tmp_path: Path) -> None:
+    notes = journal(tmp_path)
+    fill(notes, "t", [0.5, 0.5], how=FAILED)
+    notes.retried("t")
+    assert (notes.outcomes(), notes.running()) == ({KEY: None}, ["t"])
+    assert journal(tmp_path).running() == ["t"]
+    for iteration in (2, 3, 4):  # from the checkpoint of the first one
+        notes.result("t", {"training_iteration": iteration, "env_runners/success_rate": 0.5})
+    notes.ended("t", FINISHED)
+    outcome = journal(tmp_path).outcomes()[KEY]
+    assert outcome is not None and outcome.is_stable and notes.repeated("t") == 1
+
+
 # --- the searcher -------------------------------------------------------------------------------------------------
 
 
@@ -121,7 +141,7 @@ def _config(key: TrialKey) -> dict[str, Any]:
 
 
 def searcher(folder: Path) -> StudySearcher:
-    return StudySearcher(PLAN, _config, folder, RULE, iterations=2)
+    return StudySearcher(PLAN, _config, folder, RULE, iterations=2, concurrent=2)
 
 
 def run_trial(search: StudySearcher, trial: str, curve: list[float]) -> None:
@@ -155,6 +175,15 @@ def test_pickled_searcher_goes_on_from_the_journal(tmp_path: Path) -> None:
     copy = pickle.loads(pickle.dumps(search))
     run_trial(search, "t1", [0.5, 0.5])
     assert copy.suggest("t2") == {"seed": 1, "setting": 0}
+
+
+def test_searcher_hands_out_no_more_than_may_run_at_a_time(tmp_path: Path) -> None:
+    search = StudySearcher(PLAN, _config, tmp_path, RULE, iterations=2, concurrent=1)
+    search.suggest("t1")
+    run_trial(search, "t1", [0.5, 0.5])
+    assert search.suggest("t2") == {"seed": 1, "setting": 0} and search.suggest("t3") is None
+    run_trial(search, "t2", [0.5, 0.5])
+    assert search.suggest("t3") == {"seed": 2, "setting": 0}
 
 
 def test_closed_searcher_hands_out_nothing(tmp_path: Path) -> None:

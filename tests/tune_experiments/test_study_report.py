@@ -115,6 +115,7 @@ def test_a_failed_and_a_stopped_seed_have_rows_of_their_own(tmp_path: Path) -> N
     assert "| ↳ seed 2 | planned, not started |" in markdown
     assert "| sampo | default | 1/2 seeds stable" in markdown and f"**75.0** (75.0 · {DASH} (1 of 2))" in markdown
     assert "3 trials started = 1 finished + 1 stopped + 1 failed." in markdown
+    assert "`arlarena sweep ... --retry-failed` runs those of the confirmation again" in html
     assert "a seed ended early" in html
 
 
