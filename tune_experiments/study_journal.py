@@ -66,6 +66,10 @@ class StudyJournal:
         """Note that a trial that ended goes on."""
         self._note({"event": RETRIED, "trial": trial_id})
 
+    def lost(self, trial_id: str) -> None:
+        """Note that a trial cannot go on; another one takes its place."""
+        self._note({"event": LOST, "trial": trial_id})
+
     def drop_unknown(self, known_to_tune: Collection[str]) -> list[TrialKey]:
         """Note as lost, and return, the trials that Tune was given but had not written down when it was killed.
 
@@ -74,7 +78,7 @@ class StudyJournal:
         lost = [trial for trial in self._keys if trial not in known_to_tune and trial not in self._ends]
         keys = [self._keys[trial] for trial in lost]
         for trial in lost:
-            self._note({"event": LOST, "trial": trial})
+            self.lost(trial)
         return keys
 
     def drop_unfinished(self) -> list[TrialKey]:

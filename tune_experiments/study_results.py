@@ -51,6 +51,11 @@ class TaskTrials:
         """Return Tune's folder of a trial; None when it has none."""
         return next(self.folder.glob(f"trials.*/*-{trial_id}"), None)
 
+    def without_folder(self) -> list[TrialKey]:
+        """Return the trials that have ended and whose folders are gone."""
+        keys, ended = self.journal.keys(), set(self.journal.trial_ids()) - set(self.journal.running())
+        return [key for trial_id, key in keys.items() if trial_id in ended and self.trial_folder(trial_id) is None]
+
     def drop_test(self, trial_id: str) -> None:
         """Delete the result of a trial's policy on the test panel, if there is one."""
         _result_file(self, str(self.journal.keys()[trial_id])).unlink(missing_ok=True)
@@ -194,7 +199,7 @@ def _trial_record(study: Study, trials: TaskTrials, trial_id: str, key: TrialKey
 
 def _reason(how: str | None, home: Path | None, results: list[dict[str, Any]]) -> str:
     if how == "finished":
-        return ""
+        return "" if home is not None else "its folder is gone"
     if how == "stopped":
         last = results[-1].get("notices", ()) if results else ()
         return next((note for note in last if note.startswith("collapse alarm")), "ended early by the scheduler")

@@ -1,14 +1,18 @@
-"""Failed trials of a study, run again on request: from their last checkpoints, as `resume_errored` of Tune's `restore`.
+"""Which trials of a resumed study go on from their checkpoints, and which cannot; changes Tune's notes accordingly.
 
-Tune can only resume all trials that failed, and a study leaves those out whose failure has been decided on.
+Tune can resume all trials that failed or none, and a study leaves those out whose failure has been decided on. A trial
+whose checkpoint is gone would fail with every resume.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
+from ray.tune.experiment import Trial
+
+from arlarena_rllib.whole_checkpoint import MANIFEST, is_whole
 from tune_experiments.study_journal import FAILED, StudyJournal
 from tune_experiments.study_plan import CONFIRM
 
@@ -31,18 +35,56 @@ def failed_to_retry(journal: StudyJournal) -> list[str]:
     ]
 
 
-def reopen_in_notes(trials: Path, ids: Iterable[str]) -> None:
+def reopen_in_notes(trials: Path, ids: Collection[str]) -> None:
     """Let Tune take up these trials again if its newest notes in ``trials`` say that they failed."""
-    newest, wanted = max(trials.glob("experiment_state-*.json"), default=None), set(ids)
+
+    def reopened(entry: list[str]) -> list[str]:
+        trial = json.loads(entry[0])
+        is_failed = trial["trial_id"] in ids and trial["status"] == Trial.ERROR
+        return [json.dumps({**trial, "status": Trial.PENDING}), entry[1]] if is_failed else entry
+
+    _rewrite(trials, lambda entries: list(map(reopened, entries)))
+
+
+def drop_without_checkpoint(trials: Path, ids: Collection[str]) -> list[str]:
+    """Take those of these trials out of Tune's newest notes whose newest checkpoint is gone or cut off; return their ids."""
+    gone: list[str] = []
+
+    def kept(entries: list[list[str]]) -> list[list[str]]:
+        gone.extend(
+            trial.trial_id
+            for entry in entries
+            if (trial := _read(entry)).trial_id in ids and not _can_go_on(trials, trial)
+        )
+        return [entry for entry in entries if json.loads(entry[0])["trial_id"] not in gone]
+
+    _rewrite(trials, kept)
+    return gone
+
+
+def _read(entry: list[str]) -> Trial:
+    trial = Trial.from_json_state(entry[0])
+    trial.restore_run_metadata(entry[1])
+    return trial
+
+
+def _can_go_on(trials: Path, trial: Trial) -> bool:
+    latest = trial.latest_checkpoint_result
+    if latest is None or not latest.checkpoint:
+        return True  # from the beginning
+    # By name, as the study may have been moved.
+    checkpoint = next(trials.glob(f"*-{trial.trial_id}"), trials / "gone") / Path(latest.checkpoint.path).name
+    return checkpoint.is_dir() and (is_whole(checkpoint) or not (checkpoint / MANIFEST).is_file())
+
+
+def _rewrite(trials: Path, change: Callable[[list[list[str]]], list[list[str]]]) -> None:
+    """Change the entries of the trials in Tune's newest notes, as a whole or not at all."""
+    newest = max(trials.glob("experiment_state-*.json"), default=None)
     if newest is None:
         return
     state = json.loads(newest.read_text())
-    is_changed = False
-    for entry in state["trial_data"]:
-        trial = json.loads(entry[0])
-        if trial["trial_id"] in wanted and trial["status"] == "ERROR":
-            entry[0], is_changed = json.dumps({**trial, "status": "PENDING"}), True
-    if is_changed:
+    entries = change(state["trial_data"])
+    if entries != state["trial_data"]:
         half = newest.with_name(f"{newest.name}.half")
-        half.write_text(json.dumps(state))
+        half.write_text(json.dumps({**state, "trial_data": entries}))
         half.replace(newest)

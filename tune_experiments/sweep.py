@@ -36,7 +36,7 @@ from tune_experiments.study_plan import TrialKey
 from tune_experiments.study_record import StudyRecord, TrialRecord
 from tune_experiments.study_report import ReportFiles, write_report
 from tune_experiments.study_results import TaskTrials, record_of, test_policies
-from tune_experiments.study_retry import DECIDED, failed_to_retry, reopen_in_notes
+from tune_experiments.study_retry import DECIDED, drop_without_checkpoint, failed_to_retry, reopen_in_notes
 from tune_experiments.study_searcher import StudySearcher
 from tune_experiments.study_stopper import study_stopper
 from tune_experiments.tracking import MLflowTracker
@@ -196,6 +196,11 @@ def run_task(
     trials = TaskTrials(task, folder, starts, searcher.journal)
     if retry_failed:
         _retry_failed(trials, progress)
+    for key in trials.without_folder() if resume else ():
+        progress.message(
+            f"the folder of trial {key}, which has ended, is gone: the report lacks its curve, and its test if there was none "
+            "before. To have it again, start the study under another run.name."
+        )
     tracker = open_runs.enter_context(
         MLflowTracker(
             run.run.experiment,
@@ -332,6 +337,10 @@ def _tuner(
     if resume and trials.is_dir():
         repair_notes(folder, trials)
     if resume and (known := _trials_known_to_tune(trials)) is not None:
+        for trial_id in drop_without_checkpoint(trials, searcher.journal.running()):
+            progress.message(f"the newest checkpoint of trial {searcher.name_of(trial_id)} is gone; it starts anew")
+            known.remove(trial_id)
+            searcher.journal.lost(trial_id)
         for key in searcher.journal.drop_unknown(known):
             progress.message(f"trial {key} is not in Tune's notes; it starts anew")
         reopen_in_notes(trials, searcher.journal.running())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Trials:
     def __init__(self, folder: Path) -> None:
         (folder / "study.yaml").write_text(STUDY)
         self.study: Study = load_study(folder / "study.yaml")
+        self.said = io.StringIO()
         self.folder = folder / "task"
         self.folder.mkdir()
         self.broken = folder / "broken"
@@ -43,7 +45,7 @@ class Trials:
 
     def run(self, *, resume: bool = True, retry_failed: bool = False) -> StudyJournal:
         """Run what is left, and return the journal."""
-        progress = ProgressDisplay(stream=io.StringIO())
+        progress = ProgressDisplay(stream=self.said)
         searcher = StudySearcher(self.study.plan(), _config, self.folder, self.study.stability, 4, concurrent=1)
         if retry_failed:
             sweep._retry_failed(TaskTrials("task", self.folder, {}, searcher.journal), progress)
@@ -88,6 +90,23 @@ def test_failed_trial_whose_notes_are_gone_starts_anew_beside_them(
     assert sorted(again.keys().values()) == sorted(first.keys().values())
     assert len({*again.trial_ids()} - {*first.trial_ids()}) == 1
     assert trials.run().trial_ids() == again.trial_ids()
+
+
+def test_trial_whose_folder_was_deleted_starts_anew_and_the_message_says_so(
+    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "ARLArena", Counter)
+    trials = Trials(tmp_path)
+    first = trials.run(resume=False)
+    trials.broken.unlink()
+    good, failed = first.trial_ids()
+    for trial in (good, failed):
+        shutil.rmtree(next(trials.folder.glob(f"trials.0/*-{trial}")))
+    again = trials.run(retry_failed=True)
+    assert "the newest checkpoint of trial a-0-confirm-seed2 is gone; it starts anew" in trials.said.getvalue()
+    assert {again.how_ended(trial) for trial in again.trial_ids()} == {FINISHED}
+    assert again.trial_ids()[0] == good and failed not in again.trial_ids()
+    assert TaskTrials("task", trials.folder, {}, again).without_folder() == [TrialKey("a", 0, CONFIRM, 1)]
 
 
 def test_failed_search_trial_is_retried_only_before_its_arm_is_confirmed(tmp_path: Path) -> None:
