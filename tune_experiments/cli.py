@@ -260,6 +260,7 @@ def _methods_losses(options: argparse.Namespace) -> int:
 def _envs_list(options: argparse.Namespace) -> int:
     from arlarena_rllib.rollout.envs import bare_text_env
     from env_connectors import list_text_envs
+    from env_connectors.mixture import MIXTURE
 
     for name in list_text_envs():
         panel = bare_text_env(name, {}).tasks()
@@ -267,6 +268,10 @@ def _envs_list(options: argparse.Namespace) -> int:
             f"{name:32s} train {len(panel.train):6d}  validation {len(panel.validation):5d}  "
             f"test {len(panel.test):5d}  panel {panel.panel_hash}"
         )
+    # Of no environments it has no panel, so it is not among them.
+    print(
+        f"{MIXTURE:32s} several of them as one: environment.env_config={{envs: {{name: {{env: id, weight: 1, config: {{}}}}}}}}"
+    )
     return EXIT_OK
 
 
@@ -284,8 +289,14 @@ def _envs_check(options: argparse.Namespace) -> int:
 
 
 def _models_smollm2(options: argparse.Namespace) -> int:
+    from arlarena_rllib.errors import ConfigError, ModelError
     from arlarena_rllib.models import export_smollm2
+    from arlarena_rllib.models.smollm2 import check_target
 
+    try:
+        check_target(options.out)
+    except ModelError as error:
+        raise ConfigError(str(error)) from error
     print(f"written to {export_smollm2(options.out)}; use it as model.path")
     return EXIT_OK
 

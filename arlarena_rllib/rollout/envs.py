@@ -24,11 +24,13 @@ def make_text_env(env: str, env_config: Mapping[str, Any]) -> gymnasium.Env:
     from ray.tune.registry import ENV_CREATOR, _global_registry
 
     import env_connectors
+    from env_connectors.arguments import check_arguments, env_creator
 
     try:
         if _global_registry.contains(ENV_CREATOR, env):
             made = _global_registry.get(ENV_CREATOR, env)(dict(env_config))
         else:
+            check_arguments("env_config", env_creator(env), env_config)
             made = gymnasium.make(env, **env_config)
     except Exception as error:  # a module of somebody else may raise anything
         told = isinstance(error, (gymnasium.error.Error, TypeError, ValueError, env_connectors.EnvConnectorError))

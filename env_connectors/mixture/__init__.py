@@ -3,4 +3,5 @@
 import gymnasium
 
 # Not among list_text_envs(): those can be made without arguments, and a mixture of nothing cannot.
-gymnasium.register("arlarena/Mixture-v0", entry_point="env_connectors.mixture.env:MixtureEnv")
+MIXTURE = "arlarena/Mixture-v0"
+gymnasium.register(MIXTURE, entry_point="env_connectors.mixture.env:MixtureEnv")

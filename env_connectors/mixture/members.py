@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
 
+from env_connectors.arguments import check_arguments, env_creator, nearest
 from env_connectors.errors import EnvConfigError, EnvConnectorError
 from env_connectors.text_env import TextEnv, make_text_env
 
@@ -38,7 +35,7 @@ class Member:
         Raises:
             EnvConfigError: it cannot be made so; the message names the key.
         """
-        _check_arguments(self.name, _load(self.name, self.env), self.config)
+        check_arguments(f"{PATH}.{self.name}.config", _load(self.name, self.env), self.config)
         try:
             return make_text_env(self.env, **self.config)
         except (gymnasium.error.Error, TypeError, ValueError, EnvConnectorError) as error:
@@ -63,12 +60,14 @@ def _read(name: Any, entry: Any) -> Member:
         raise EnvConfigError(f"{PATH}.{name}={entry!r} is not a mapping. Allowed: {_FORM}.")
     for key in entry:
         if key not in _KEYS:
-            raise EnvConfigError(
-                f"{PATH}.{name}.{key} is not known.{_nearest(key, _KEYS)} Allowed: {', '.join(_KEYS)}."
-            )
+            raise EnvConfigError(f"{PATH}.{name}.{key} is not known.{nearest(key, _KEYS)} Allowed: {', '.join(_KEYS)}.")
     member = Member(name, **entry) if "env" in entry else Member(name, "")
     if not isinstance(member.env, str) or not member.env:
         raise EnvConfigError(f"{PATH}.{name}.env={entry.get('env')!r} is not an id, e.g. 'arlarena/Guess-v0'.")
+    if ":" in member.env and not all(member.env.rpartition(":")):
+        raise EnvConfigError(
+            f"{PATH}.{name}.env={member.env!r} is not an id. Allowed: 'id', or 'module:id' for your own."
+        )
     is_number = isinstance(member.weight, (int, float)) and not isinstance(member.weight, bool)
     if not is_number or not math.isfinite(member.weight) or member.weight <= 0:
         raise EnvConfigError(f"{PATH}.{name}.weight={member.weight!r} is not allowed. Allowed: numbers > 0.")
@@ -78,30 +77,10 @@ def _read(name: Any, entry: Any) -> Member:
 
 
 def _load(name: str, env_id: str) -> Callable[..., Any]:
-    """Return the class behind an id; 'module:id' imports the module first."""
-    module, _, registered = env_id.rpartition(":")
+    """Return the class behind an id."""
     try:
-        if module:
-            importlib.import_module(module)
-        entry_point = gymnasium.spec(registered).entry_point
-        return load_env_creator(entry_point) if isinstance(entry_point, str) else cast(Callable[..., Any], entry_point)
+        return env_creator(env_id)
     except (gymnasium.error.Error, ImportError, AttributeError) as error:
-        hint = "" if registered in gymnasium.registry else _nearest(registered, gymnasium.registry)
+        registered = env_id.rpartition(":")[2]
+        hint = "" if registered in gymnasium.registry else nearest(registered, gymnasium.registry)
         raise EnvConfigError(f"{PATH}.{name}.env={env_id!r} cannot be made: {error}{hint}") from error
-
-
-def _check_arguments(name: str, creator: Callable[..., Any], config: Mapping[str, Any]) -> None:
-    parameters = inspect.signature(creator).parameters
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    for key, value in config.items():
-        if key not in parameters:
-            raise EnvConfigError(
-                f"{PATH}.{name}.config.{key}={value!r} is not an argument of {creator.__name__}."
-                f"{_nearest(key, parameters)} Allowed: {', '.join(parameters)}."
-            )
-
-
-def _nearest(name: Any, allowed: Iterable[str]) -> str:
-    match = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
-    return f" Nearest: {match[0]!r}." if match else ""

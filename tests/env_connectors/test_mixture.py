@@ -264,6 +264,8 @@ def test_panel_and_draws_are_the_same_in_a_process_with_another_hash_seed() -> N
             {"a": {"env": "arlarena/Sokobn-6x6-1-v0"}},
             r"env_config\.envs\.a\.env='arlarena/Sokobn-6x6-1-v0' cannot be made: .* Nearest: 'arlarena/Sokoban-6x6-1-v0'",
         ),
+        ({"a": {"env": ":id"}}, r"env_config\.envs\.a\.env=':id' is not an id\. Allowed: 'id', or 'module:id' for your own"),
+        ({"a": {"env": "module:"}}, r"env_config\.envs\.a\.env='module:' is not an id"),
         ({"a": {"env": "no_such_module:x/Y-v0"}}, r"env_config\.envs\.a\.env=.* cannot be made: No module named"),
         ({"a": {"env": "CartPole-v1"}}, r"env_config\.envs\.a\.config=\{\}: .* which is not a TextEnv"),
         (

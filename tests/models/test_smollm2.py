@@ -70,7 +70,11 @@ def test_missing_package_is_named_with_the_remedy(
     assert not (tmp_path / "model").exists()
 
 
-def test_target_that_is_a_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["model", "model/deeper/still"])
+def test_target_at_or_below_a_file_is_refused_before_any_work(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # so that an import of it would fail
     (tmp_path / "model").touch()
-    with pytest.raises(ModelError, match="is a file"):
-        export_smollm2(tmp_path / "model")
+    with pytest.raises(ModelError, match=r"model' is a file\. Give a directory"):
+        export_smollm2(tmp_path / name)

@@ -68,6 +68,29 @@ def test_environment_of_a_task_is_made_with_its_arguments(tmp_path: Path) -> Non
         check_study(load_study(written(tmp_path, text)))
 
 
+@pytest.mark.parametrize(
+    ("env", "config", "message"),
+    [
+        (
+            "Guess-v0",
+            "{max_turn: 3}",
+            r"env_config\.max_turn=3 is not an argument of GuessEnv\. Nearest: 'max_turns'\. Allowed: ",
+        ),
+        (
+            "Mixture-v0",
+            "{env: {}}",
+            r"env_config\.env=\{\} is not an argument of MixtureEnv\. Nearest: 'envs'\. Allowed: envs, ",
+        ),
+    ],
+)
+def test_unknown_argument_of_the_environment_is_named_with_the_allowed_ones(
+    tmp_path: Path, env: str, config: str, message: str
+) -> None:
+    overrides = [f"environment.env=arlarena/{env}", f"environment.env_config={config}"]
+    with pytest.raises(ConfigError, match=message):
+        check_run(load_run_config(written(tmp_path), overrides))
+
+
 def test_engine_that_needs_a_replica_is_refused_without_one(tmp_path: Path) -> None:
     run = load_run_config(written(tmp_path), ["serving.engine=vllm", "serving.num_replicas=0"])
     with pytest.raises(ConfigError, match=r"serving\.engine='vllm' cannot run inside the driver process: set num_repl"):
@@ -75,6 +98,27 @@ def test_engine_that_needs_a_replica_is_refused_without_one(tmp_path: Path) -> N
     run = load_run_config(written(tmp_path), ["serving.engine=vllm", "serving.engine_kwargs={seed: 3}"])
     with pytest.raises(ConfigError, match=r"serving\.engine_kwargs\.seed cannot be set: use the setting seed itself"):
         check_run(run)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (
+            "s3://bucket/runs",
+            r"run\.storage_path='s3://bucket/runs' \(.*\) is a URI, .* Give the path that it is mounted at",
+        ),
+        ("file:///shared/runs", r"is a URI, .* Give /shared/runs\.$"),
+        ("FOLDER/run.yaml/deeper", r"cannot be used: .*run\.yaml is not a directory\.$"),
+    ],
+)
+def test_storage_that_is_no_folder_is_refused(tmp_path: Path, path: str, message: str) -> None:
+    file = written(tmp_path, "study: {arms: [grpo]}")
+    overrides = [f"run.storage_path={path.replace('FOLDER', str(tmp_path))}"]
+    with pytest.raises(ConfigError, match=message):
+        check_study(load_study(file, overrides))
+    file.write_text(HEAD)
+    with pytest.raises(ConfigError, match=message):
+        check_run(load_run_config(file, overrides))
 
 
 def test_run_and_study_that_work_pass_and_leave_nothing(tmp_path: Path) -> None:

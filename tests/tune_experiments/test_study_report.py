@@ -14,6 +14,7 @@ import pytest
 from study_cases import full_study, history, result, study, trial
 
 from arlarena_rllib.errors import CheckpointError
+from tune_experiments.cli import main
 from tune_experiments.study_record import ArmRecord, StudyRecord
 from tune_experiments.study_report import report_command, write_report
 from tune_experiments.study_text import DASH, amount, duration, p_value, percent, points
@@ -207,6 +208,18 @@ def test_report_command_reads_the_folder_and_names_a_broken_file(tmp_path: Path)
     (tmp_path / "study.json").write_text('{"name": ')
     with pytest.raises(CheckpointError, match=r"study\.json does not hold a StudyRecord"):
         report_command(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.md"])
+def test_directory_in_the_way_of_the_report_is_told(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full_study().save(tmp_path / "study.json")
+    (tmp_path / name).mkdir()
+    assert main(["report", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path / name} is a directory. Move it away" in line
+    assert {path.name for path in tmp_path.iterdir()} == {"study.json", name}
 
 
 def test_numbers_as_text() -> None:

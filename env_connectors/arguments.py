@@ -1,0 +1,52 @@
+"""Constructor arguments of registered environments, checked by name before the environment is made."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
+
+from env_connectors.errors import EnvConfigError
+
+
+def env_creator(env_id: str) -> Callable[..., Any]:
+    """Return the class or function behind an id; 'module:id' imports the module first.
+
+    Raises:
+        gymnasium.error.Error: the id is not registered.
+        ImportError: a module cannot be imported.
+        AttributeError: the module has no such class.
+    """
+    module, _, registered = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    entry_point = gymnasium.spec(registered).entry_point
+    return load_env_creator(entry_point) if isinstance(entry_point, str) else cast(Callable[..., Any], entry_point)
+
+
+def check_arguments(path: str, creator: Callable[..., Any], config: Mapping[str, Any]) -> None:
+    """Refuse an argument that ``creator`` does not take.
+
+    Raises:
+        EnvConfigError: with the key below ``path``, the nearest and the allowed arguments.
+    """
+    parameters = inspect.signature(creator).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for key, value in config.items():
+        if key not in parameters:
+            raise EnvConfigError(
+                f"{path}.{key}={value!r} is not an argument of {creator.__name__}.{nearest(key, parameters)} "
+                f"Allowed: {', '.join(parameters)}."
+            )
+
+
+def nearest(name: Any, allowed: Iterable[str]) -> str:
+    """Return ``" Nearest: 'x'."`` for the closest allowed name, or ``""`` when nothing is close."""
+    match = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
+    return f" Nearest: {match[0]!r}." if match else ""
