@@ -1,4 +1,4 @@
-"""Tune's ASHA inside a study: trials that fall behind end early."""
+"""Tune's schedulers inside a study: ASHA ends trials that fall behind, PBT lets them go on from better ones."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler, TrialScheduler
+from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
 
 from arlarena_rllib.errors import ConfigError, nearest
+from tune_experiments.population import MUTATIONS, StudyPopulation, flat_mutations
 
-ASHA = "asha"
-_OURS = ("self", "metric", "mode", "time_attr", "stop_last_trials")
+ASHA, PBT = "asha", "pbt"
+_ASHA_ARGUMENTS = set(inspect.signature(ASHAScheduler.__init__).parameters) - {
+    *("self", "metric", "mode", "time_attr", "stop_last_trials"),
+}
+_PBT_ARGUMENTS = {
+    *("perturbation_interval", "burn_in_period", "quantile_fraction", "resample_probability", "synch", MUTATIONS),
+}
 TIME = "training_iteration"
 
 
@@ -27,29 +33,75 @@ def check_scheduler(given: Mapping[str, Any], place: str) -> None:
 def build_scheduler(given: Mapping[str, Any], *, metric: str) -> TrialScheduler:
     """Return Tune's scheduler.
 
-    Population-based training is none of them: Tune refuses it together with a searcher, which a study is.
-
     Args:
-        given: ``type: asha`` and arguments of Tune's class, in iterations where they are times.
+        given: ``type: asha`` and arguments of Tune's class, in iterations where they are times; or ``type: pbt``, arguments of
+            Tune's class, and ``mutations``: ``training.key`` -> values, in order, that it may take.
         metric: flat name of the metric that trials are compared by; larger is better.
 
     Raises:
         ConfigError: unknown type or argument, or values that Tune refuses.
     """
     kind = given.get("type")
-    if kind != ASHA:
-        raise ConfigError(f"study.scheduler.type={kind!r} is not known. Allowed: {ASHA}.")
-    allowed = set(inspect.signature(ASHAScheduler.__init__).parameters) - set(_OURS)
     arguments = {key: value for key, value in given.items() if key != "type"}
+    if kind == ASHA:
+        _check_arguments(arguments, _ASHA_ARGUMENTS, ASHAScheduler)
+        return _built(ASHAScheduler, time_attr=TIME, metric=metric, mode="max", **arguments)
+    if kind == PBT:
+        mutations = _mutations(arguments.pop(MUTATIONS, None))
+        _check_arguments(arguments, _PBT_ARGUMENTS, PopulationBasedTraining)
+        return _built(
+            StudyPopulation,
+            time_attr=TIME,
+            metric=metric,
+            mode="max",
+            hyperparam_mutations=mutations,
+            require_attrs=False,  # not every iteration has an evaluation
+            **arguments,
+        )
+    raise ConfigError(f"study.scheduler.type={kind!r} is not known. Allowed: {ASHA}, {PBT}.")
+
+
+def _check_arguments(arguments: Mapping[str, Any], allowed: set[str], of: type) -> None:
     for key, value in arguments.items():
         if key not in allowed:
             raise ConfigError(
-                f"study.scheduler.{key} is not an argument of ASHAScheduler.{nearest(key, allowed)} "
+                f"study.scheduler.{key} is not an argument of {of.__name__}.{nearest(key, allowed)} "
                 f"Allowed: {', '.join(sorted(allowed))}."
             )
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= 1_000_000:
-            raise ConfigError(f"study.scheduler.{key}={value!r} must be a number from 1 to 1000000.")
+        if key == "synch":
+            low, high, is_right = 0, 1, isinstance(value, bool)
+        else:
+            low, high = (0, 1) if key in ("quantile_fraction", "resample_probability") else (1, 1_000_000)
+            is_right = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
+        if not is_right:
+            wanted = "true or false" if key == "synch" else f"a number from {low} to {high}"
+            raise ConfigError(f"study.scheduler.{key}={value!r} must be {wanted}.")
+
+
+def _mutations(given: Any) -> dict[str, list[Any]]:
+    name = f"study.scheduler.{MUTATIONS}"
+    if not isinstance(given, Mapping) or not given:
+        raise ConfigError(f"{name}={given!r} must be a mapping: training.key -> list of values that it may take.")
+    for key, values in given.items():
+        if (
+            not isinstance(key, str)
+            or not key.startswith("training.")
+            or not isinstance(values, list)
+            or len(values) < 2
+        ):
+            raise ConfigError(
+                f"{name}: {key!r}: {values!r} must be a key of section training, with a list of two values or more."
+            )
+    return flat_mutations(given)
+
+
+def _built(kind: type[TrialScheduler], **arguments: Any) -> TrialScheduler:
     try:
-        return ASHAScheduler(time_attr=TIME, metric=metric, mode="max", **arguments)
+        return kind(**arguments)
     except (TypeError, ValueError, AssertionError, tune.TuneError) as error:
-        raise ConfigError(f"study.scheduler: ASHAScheduler refuses {arguments!r}: {error}") from error
+        given = {
+            key: value
+            for key, value in arguments.items()
+            if key not in ("time_attr", "metric", "mode", "require_attrs")
+        }
+        raise ConfigError(f"study.scheduler: {kind.__name__} refuses {given!r}: {error}") from error

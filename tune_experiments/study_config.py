@@ -15,8 +15,9 @@ from arlarena_rllib.diagnostics import CollapseAlarm
 from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.evaluation import PanelResult
 from tune_experiments.method_grids import Setting
+from tune_experiments.population import MUTATIONS
 from tune_experiments.run_config import STUDIES, RunConfig, Sections, build_run_config, read_sections, shipped_config
-from tune_experiments.schedulers import check_scheduler
+from tune_experiments.schedulers import PBT, check_scheduler
 from tune_experiments.study_arms import ARMS, GRID, TASKS, Arm, read_arms, read_tasks
 from tune_experiments.study_plan import PlannedArm, StudyPlan
 from tune_experiments.yaml_file import Places, place_of
@@ -68,7 +69,8 @@ class StudySettings:
     stability: dict[str, Any] = field(default_factory=dict)
     """Fields of :class:`StabilitySettings`."""
     scheduler: dict[str, Any] = field(default_factory=dict)
-    """``{type: asha, ...}`` with the arguments of Tune's class; empty: every trial runs to its end."""
+    """``{type: asha, ...}`` or ``{type: pbt, mutations: {training.key: values}, ...}`` with the arguments of Tune's class;
+    empty: every trial runs to its end."""
 
 
 @dataclass(frozen=True)
@@ -314,6 +316,7 @@ def _check_trials(study: Study) -> None:
                     place = place_of(study.places, *ARMS, arm.name, otherwise=run.place)
                     raise ConfigError(f"{name} is the same configuration as {seen[resolved]} ({place}): leave one out.")
                 seen[resolved] = name
+        _check_population(study, task)
 
 
 @contextmanager
@@ -323,6 +326,32 @@ def naming(name: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}" if name else str(error)) from None
+
+
+def _check_population(study: Study, task: str) -> None:
+    """Refuse population-based training over what cannot be exchanged, and mutations that no trial could take."""
+    given, (arm, *others) = study.settings.scheduler, study.arms
+    if given.get("type") != PBT:
+        return
+    run = study.run_of(task, arm)
+    interval, every = given.get("perturbation_interval", 1), run.checked().evaluation_interval
+    if others or len(arm.settings) > 1:
+        problem = "needs one arm without a grid: its members exchange checkpoints and settings"
+    elif len(study.settings.confirm_seeds) < 2:
+        problem = "needs two or more study.confirm_seeds: each is a member of the population"
+    elif study.settings.max_concurrent is not None:
+        problem = "goes without study.max_concurrent: all members are there from the start and share the cluster"
+    elif every and interval % every:
+        problem = f"needs a perturbation_interval that is a multiple of evaluation.evaluation_interval={every}"
+    else:
+        problem = ""
+    place = place_of(study.places, STUDY, "scheduler", otherwise=run.place)
+    if problem:
+        raise ConfigError(f"study.scheduler.type={PBT!r} ({place}) {problem}.")
+    for key, values in given[MUTATIONS].items():
+        for value in values:
+            with naming(f"study.scheduler.{MUTATIONS}.{key}={value!r} ({place})"):
+                _laid_over(run, [({key: value}, (STUDY, "scheduler"))], study.places).checked()
 
 
 def _check_metric(metric: str, config: ARLArenaConfig) -> None:

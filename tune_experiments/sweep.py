@@ -25,11 +25,12 @@ from arlarena_rllib.errors import CheckpointError, ConfigError
 from tune_experiments.early_checks import check_study
 from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
 from tune_experiments.mlflow_store import TrackingError
+from tune_experiments.population import MUTATIONS, explicit_values
 from tune_experiments.prepare import warm_start
 from tune_experiments.progress import ProgressDisplay
 from tune_experiments.resume import finished_start, resumable_base
 from tune_experiments.run_folder import claimed
-from tune_experiments.schedulers import build_scheduler
+from tune_experiments.schedulers import PBT, build_scheduler
 from tune_experiments.stopping import StopRequest, graceful_stop
 from tune_experiments.study_config import Study
 from tune_experiments.study_plan import TrialKey
@@ -181,13 +182,14 @@ def run_task(
     base = run.algorithm(next(iter(starts.values())))
     every = [study.run_of(task, arm, number) for arm in study.arms for number in range(len(arm.settings))]
     concurrent = room_for([one.algorithm("") for one in every], study.settings.max_concurrent, progress)
+    members = len(study.settings.confirm_seeds) if study.settings.scheduler.get("type") == PBT else concurrent
     searcher = StudySearcher(
         study.plan(),
         partial(trial_config, study, task, starts),
         folder,
         study.stability,
         run.run.iterations,
-        concurrent,
+        members,  # of a population all are there from the start and take turns
     )
     if resume and any(folder.glob(f"{TRIALS}.*")) and not searcher.journal.trial_ids():
         raise CheckpointError(
@@ -272,7 +274,8 @@ def trial_config(study: Study, task: str, starts: Mapping[str, Path], key: Trial
     config = study.run_of(task, study.arm(key.arm), key.setting, key.seed).algorithm(starts[key.arm])
     before, now = base.to_dict(), config.to_dict()
     changed = {name: value for name, value in now.items() if name not in before or before[name] != value}
-    return {**changed, "seed": key.seed, "method": config.method}
+    mutating = explicit_values(config, study.settings.scheduler.get(MUTATIONS, {}))
+    return {**changed, **mutating, "seed": key.seed, "method": config.method}
 
 
 def trial_tags(study: Study, task: str, searcher: StudySearcher, trial_id: str) -> dict[str, str]:

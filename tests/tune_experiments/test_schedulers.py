@@ -27,6 +27,18 @@ def test_asha_takes_tunes_own_arguments() -> None:
         ({"type": "asha", "metric": "x"}, r"scheduler\.metric is not an argument"),
         ({"type": "asha", "max_t": float("inf")}, r"scheduler\.max_t=inf must be a number from 1"),
         ({"type": "asha", "grace_period": True}, r"scheduler\.grace_period=True must be a number"),
+        ({"type": "pbt"}, r"scheduler\.mutations=None must be a mapping"),
+        (
+            {"type": "pbt", "mutations": {"training.lr": [1e-4]}},
+            r"'training\.lr': \[0\.0001\] must be .* two values or more",
+        ),
+        ({"type": "pbt", "mutations": {"run.name": ["a", "b"]}}, r"must be a key of section training"),
+        ({"type": "pbt", "mutations": {"training.lr": [1, 2]}, "grace_period": 2}, r"grace_period is not an argument"),
+        ({"type": "pbt", "mutations": {"training.lr": [1, 2]}, "synch": 1}, r"synch=1 must be true or false"),
+        (
+            {"type": "pbt", "mutations": {"training.lr": [1, 2]}, "quantile_fraction": 0.7},
+            r"refuses .*quantile_fraction",
+        ),
         ({"type": "asha", "grace_period": 9, "max_t": 8}, r"refuses .*grace_period must be <= max_t"),
     ],
 )

@@ -255,3 +255,34 @@ def test_missing_study_lists_the_shipped_studies(name: str, message: str) -> Non
 def test_unknown_size_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--size='tpu' is not among study\.base .*cpu, gpu"):
         load_study(STUDIES / "methods.yaml", size="tpu")
+
+
+PBT = "{type: pbt, perturbation_interval: 4, mutations: {training.lr: [1e-4, 2e-4], training.clip_low: [1e-3, 3e-3]}}"
+ONE_ARM = "a: {training.method: gspo}"
+
+
+def test_population_is_one_arm_whose_members_mutate_what_its_method_reads(tmp_path: Path) -> None:
+    found = study(tmp_path, f"study: {{arms: {{{ONE_ARM}}}, scheduler: {PBT}}}")
+    assert found.settings.scheduler["mutations"]["training.clip_low"] == [1e-3, 3e-3]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            f"arms: {{{ONE_ARM}, b: {{training.method: grpo}}}}, scheduler: {PBT}",
+            r"type='pbt' .* needs one arm without",
+        ),
+        (f"arms: [gspo], scheduler: {PBT}", r"type='pbt' .* needs one arm without a grid"),
+        (f"arms: {{{ONE_ARM}}}, confirm_seeds: [1], scheduler: {PBT}", r"needs two or more study\.confirm_seeds"),
+        (f"arms: {{{ONE_ARM}}}, max_concurrent: 1, scheduler: {PBT}", r"goes without study\.max_concurrent"),
+        (
+            f"arms: {{{ONE_ARM}}}, scheduler: {PBT.replace('training.clip_low', 'training.tau_pos')}",
+            r"study\.scheduler\.mutations\.training\.tau_pos=0\.001 .*tau_pos",
+        ),
+        (f"arms: {{{ONE_ARM}}}, scheduler: {PBT.replace('1e-4', '-1.0')}", r"mutations\.training\.lr=-1\.0 .*lr"),
+    ],
+)
+def test_population_that_cannot_exchange_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        study(tmp_path, f"study: {{{text}}}")
