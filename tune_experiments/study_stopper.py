@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -14,6 +15,7 @@ from arlarena_rllib.errors import ConfigError
 from tune_experiments.mlflow_names import BOOKKEEPING_KEYS, as_number
 from tune_experiments.stopper_base import OncePerIteration, near
 from tune_experiments.stoppers import BudgetStopper, CollapseStopper
+from tune_experiments.trial_errors import last_line
 
 if TYPE_CHECKING:
     from tune_experiments.study_config import Study
@@ -61,6 +63,18 @@ def _not_there(metric: str, iteration: int, metrics: Mapping[str, Any]) -> str:
         f"study.stability.metric={metric!r} {what} of iteration {iteration}.{near(metric, known)} "
         f"There are: {', '.join(shown)}. Start a new study with one of them."
     )
+
+
+@contextmanager
+def errors_of_stoppers() -> Iterator[None]:
+    """Raise what a stopper raised inside; Tune makes it the last line of a TuneError's text."""
+    try:
+        yield
+    except tune.TuneError as error:
+        kind, _, text = last_line(str(error)).partition(": ")
+        if kind != f"{ConfigError.__module__}.{ConfigError.__name__}":
+            raise
+        raise ConfigError(text) from error
 
 
 def study_stopper(study: Study) -> tune.Stopper:

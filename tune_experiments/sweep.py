@@ -39,7 +39,7 @@ from tune_experiments.study_report import ReportFiles, write_report
 from tune_experiments.study_results import TaskTrials, record_of, test_policies
 from tune_experiments.study_retry import DECIDED, drop_without_checkpoint, failed_to_retry, reopen_in_notes
 from tune_experiments.study_searcher import StudySearcher
-from tune_experiments.study_stopper import study_stopper
+from tune_experiments.study_stopper import errors_of_stoppers, study_stopper
 from tune_experiments.tracking import MLflowTracker
 from tune_experiments.train import method_tags, needed_resources, start_cluster
 
@@ -225,7 +225,7 @@ def run_task(
         resume=resume,
         progress=progress,
     )
-    with stop.gently(partial(_end_study, searcher)):
+    with stop.gently(partial(_end_study, searcher)), errors_of_stoppers():
         tuner.fit()
     if not searcher.is_over:
         raise KeyboardInterrupt

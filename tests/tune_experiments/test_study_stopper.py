@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tune_cases import counter_tuner
 
 from arlarena_rllib.errors import ConfigError
 from tune_experiments.study_config import load_study
-from tune_experiments.study_stopper import study_stopper
+from tune_experiments.study_stopper import errors_of_stoppers, study_stopper
 
 
 def stopper(folder: Path, metric: str) -> Any:
@@ -57,3 +58,13 @@ def test_iteration_without_an_update_tells_nothing_of_the_learner(tmp_path: Path
     stop = stopper(tmp_path, "learners/default_policy/entropy")
     assert not stop("t", result(1, batch={"skipped_updates": 1}))
     assert not stop("t", result(2, batch={"skipped_updates": 0}, learners={"default_policy": {"entropy": 0.7}}))
+
+
+def test_error_of_the_stopper_comes_out_of_tune_in_one_line(ray_cluster: None, tmp_path: Path) -> None:
+    tuner = counter_tuner(tmp_path, [], iterations=3)
+    tuner._local_tuner.get_run_config().stop = stopper(tmp_path, "env_runners/succes_rate")
+    message = (
+        r"^study\.stability\.metric='env_runners/succes_rate' is not among .*iteration 1.* Start a new study .*\.$"
+    )
+    with pytest.raises(ConfigError, match=message), errors_of_stoppers():
+        tuner.fit()
