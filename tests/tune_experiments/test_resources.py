@@ -43,5 +43,6 @@ def test_an_address_where_no_cluster_answers_is_refused_at_once(monkeypatch: pyt
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # another test's cluster may be there
     with pytest.raises(ConfigError, match=f"RAY_ADDRESS={address}: no connection"):
         start_cluster(2)
