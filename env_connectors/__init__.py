@@ -1,5 +1,6 @@
 """Multi-turn text environments for Gymnasium; importing this registers all ids and loads no engine."""
 
+import env_connectors.alfworld
 import env_connectors.mixture
 import env_connectors.sokoban
 import env_connectors.toy  # noqa: F401

@@ -1,0 +1,175 @@
+"""ALFWorld in text: find things in a house, clean, heat or cool them, and put them where they belong.
+
+Observation   text: the engine's words, byte for byte | compact: task, places, what is seen and carried, in few words.
+Action        one of the admissible commands, e.g. 'go to fridge 1', 'take apple 1 from fridge 1'. Anything else:
+              'Nothing happens.', action_valid False, the turn counts.
+Start         a game of the data folder or a generated one; the same game for the same task id everywhere.
+Reward/turn   10 on success, else 0.
+Ends          SUCCESS, or truncated after max_turns (50).
+Info          task_type, goal_conditions (met, all), data ('official' or 'generated'), episode_metrics (shares of actions
+              by kind, goal_condition_rate).
+Tasks         train / valid_seen / valid_unseen as train / validation / test, e.g.
+              'valid_seen/pick_and_place_simple-Pencil-None-Dresser-330/trial_T20190909_071128_012892'.
+Needs         extra [alfworld] (g++ and make to build it). Data: argument `data`, else $ALFWORLD_DATA, else generated
+              games. Arguments: see AlfworldTextEnv.__init__.
+Versions      v0 first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from env_connectors.alfworld.behaviour import Behaviour
+from env_connectors.alfworld.games import Game, GameSet, collect_games, find_games
+from env_connectors.alfworld.goals import TASK_TYPES
+from env_connectors.alfworld.host import RemoteEpisode, require_engine
+from env_connectors.alfworld.house import View
+from env_connectors.alfworld.oracle import Step, plan
+from env_connectors.alfworld.panels import build_alfworld_panel
+from env_connectors.errors import EnvConfigError, EnvContractError
+from env_connectors.task_panel import Task, TaskSet, short_hash
+from env_connectors.text_env import StopReason, TextEnv, TextStep
+
+OBSERVATIONS = ("text", "compact")
+REWARD = 10.0
+_HIDDEN = frozenset({"help"})  # admissible in the engine, left out of the list as in the ARLArena study
+_RULES = (
+    "You are in a house and do a household task by text commands. Go to a piece of furniture to see what is in or on it; "
+    "closed ones must be opened first. You can carry one thing. Things are cleaned at a sinkbasin, heated with a microwave "
+    "and cooled with a fridge while you carry them. To look at a thing under a lamp, carry it to the lamp and use the lamp."
+)
+
+
+class AlfworldTextEnv(TextEnv):
+    """One ALFWorld game played a command a turn; see the head of this file."""
+
+    def __init__(
+        self,
+        data: str | None = None,
+        *,
+        observation: str = "text",
+        max_turns: int = 50,
+        task_types: Sequence[str] = TASK_TYPES,
+        n_train: int | None = None,
+        n_validation: int | None = None,
+        n_test: int | None = None,
+        panel_seed: int = 0,
+        step_timeout_s: float = 30.0,
+        render_mode: str | None = None,
+    ) -> None:
+        """Find the games and build the panel (both once per process).
+
+        Args:
+            data: folder in the official layout (json_2.1.1 or the one above), or 'generated'; None: $ALFWORLD_DATA, and
+                generated games where that is not set.
+            observation: 'text' or 'compact'.
+            max_turns: turn budget of an episode.
+            task_types: those to play.
+            n_train: training games; None: all.
+            n_validation: games of the validation panel (valid_seen); None: all.
+            n_test: games of the test panel (valid_unseen); None: all.
+            panel_seed: decides the order of the panels, and so what fewer games than all are.
+            step_timeout_s: an engine that does not answer for so long is killed.
+            render_mode: None or 'ansi'.
+
+        Raises:
+            EnvConfigError: a package is missing, no games are found, or an argument is not allowed.
+        """
+        require_engine()
+        if observation not in OBSERVATIONS:
+            raise EnvConfigError(f"observation={observation!r} is not known. Allowed: {', '.join(OBSERVATIONS)}.")
+        if not task_types or set(task_types) - set(TASK_TYPES):
+            raise EnvConfigError(f"task_types={list(task_types)!r} is not allowed. Allowed: {', '.join(TASK_TYPES)}.")
+        sizes = (n_train, n_validation, n_test)
+        self.data, root = find_games(data)
+        self._games, task_set = _panel(root, tuple(task_types), sizes, panel_seed)
+        super().__init__(task_set, max_turns=max_turns, render_mode=render_mode)
+        self.instructions = _RULES
+        self.observation = observation
+        self._timeout_s = step_timeout_s
+        self._episode: RemoteEpisode | None = None
+        self._behaviour = Behaviour()
+
+    def begin(self, task: Task) -> TextStep:
+        """Start the task's game in the engine."""
+        game = self._games[task.task_id]
+        self.instructions = f"{_RULES}\nYour task is to: {task.content['sentence']}"
+        self._behaviour = Behaviour()
+        self._episode = RemoteEpisode(task.content_hash, game.read, timeout_s=self._timeout_s)
+        return self._step(self._episode.view, action_valid=True)
+
+    def act(self, action: str) -> TextStep:
+        """Play one command."""
+        episode = self._playing()
+        command = action.strip()
+        is_valid = command in self.admissible()
+        view = episode.step(command)
+        self._behaviour.note(command, view.text)
+        return self._step(view, is_valid)
+
+    def gold(self, task: Task) -> list[str]:
+        """Return the oracle's commands."""
+        return [command for _, command in self._gold(task)]
+
+    def explain(self, task: Task, actions: list[str]) -> list[str]:
+        """Return the oracle's thoughts, e.g. 'get the apple 1 from the fridge 1'."""
+        return [thought for thought, _ in self._gold(task)]
+
+    def plan(self) -> list[tuple[str, str]]:
+        """Return the oracle's way from the current state to success."""
+        return plan(self._playing().house(), self._game().goal)
+
+    def admissible(self) -> list[str]:
+        """Return the engine's admissible commands, sorted, without 'help'."""
+        return [] if self._episode is None else [c for c in self._episode.view.commands if c not in _HIDDEN]
+
+    def _playing(self) -> RemoteEpisode:
+        if self._episode is None:
+            raise EnvContractError("AlfworldTextEnv plays no game. Remedy: call reset() first.")
+        return self._episode
+
+    def _game(self) -> Game:
+        return self._games[self._task.task_id if self._task else ""]
+
+    def _gold(self, task: Task) -> list[Step]:
+        game = self._games[task.task_id]
+        episode = RemoteEpisode(task.content_hash, game.read, timeout_s=self._timeout_s)
+        return plan(episode.house(), game.goal)
+
+    def _step(self, view: View, action_valid: bool) -> TextStep:
+        task_type = self._game().task_type
+        rate = view.met / view.conditions
+        return TextStep(
+            observation=view.text,
+            reward=REWARD if view.won else 0.0,
+            action_valid=action_valid,
+            stop=StopReason.SUCCESS if view.won else None,
+            success=view.won,
+            anchor=short_hash(f"{view.text}\n{view.state_key}"),
+            progress=rate,
+            info={
+                "task_type": task_type,
+                "data": self.data,
+                "goal_conditions": [view.met, view.conditions],
+                "episode_metrics": {"goal_condition_rate": rate, **self._behaviour.shares()},
+            },
+        )
+
+
+@lru_cache(maxsize=16)
+def _panel(
+    root: Path | None, task_types: tuple[str, ...], sizes: tuple[int | None, ...], panel_seed: int
+) -> tuple[Mapping[str, Game], TaskSet]:
+    """Return the games of the panel by task id, and their tasks with the panel; shared by all instances."""
+    games = _game_set(root)
+    by_split = dict(zip(("train", "validation", "test"), sizes, strict=True))
+    by_id, panel = build_alfworld_panel(games, task_types, by_split, panel_seed)
+    return by_id, TaskSet([game.task for game in by_id.values()], panel)
+
+
+def _game_set(root: Path | None) -> GameSet:
+    if root is None:
+        raise EnvConfigError("generated games are not there yet")
+    return collect_games(root)
