@@ -29,6 +29,7 @@ from env_connectors.alfworld.house import NOTHING_HAPPENS, Fact, House, View, re
 from env_connectors.task_panel import short_hash
 
 _BOOKKEEPING = frozenset({"checked", "examined", "wasinreceptacle"})  # tells the past, decides nothing
+_CLEAR_EVERY = 16  # games
 _NO_Z_MACHINE = ("UnsupportedGameWarning", "TruncatedInputActionWarning")
 
 
@@ -52,6 +53,7 @@ prepare_imports()
 
 import alfworld  # noqa: E402
 import fast_downward  # noqa: E402
+import mementos.core  # noqa: E402
 from alfworld.agents.utils.misc import Demangler  # noqa: E402
 from fast_downward.interface import DOWNWARD_LIB_PATH, Atom, Operator  # noqa: E402
 from textworld.envs.pddl import logic as pddl_logic  # noqa: E402
@@ -453,11 +455,22 @@ class Episode:
         return short_hash("\n".join(sorted(differences)))
 
 
+def _forget_facts() -> None:
+    """Drop textworld's table of all facts ever made, which otherwise grows by half a megabyte a game.
+
+    Facts are compared by value, so those that games and episodes still hold keep working.
+    """
+    table = mementos.core._memento_cache
+    for key in [key for key, made in table.items() if isinstance(made, Proposition)]:
+        del table[key]
+
+
 class GameTable:
     """The translated games of this process, the least recently used one dropped first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._since_cleared = 0
         self._games: OrderedDict[str, LoadedGame] = OrderedDict()
 
     def get(self, key: str) -> LoadedGame | None:
@@ -472,3 +485,7 @@ class GameTable:
         self._games[key] = game
         while len(self._games) > self._most:
             self._games.popitem(last=False)
+        self._since_cleared += 1
+        if self._since_cleared >= _CLEAR_EVERY:
+            self._since_cleared = 0
+            _forget_facts()

@@ -20,19 +20,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from env_connectors.alfworld.behaviour import Behaviour
-from env_connectors.alfworld.games import Game, GameSet, collect_games, find_games
+from env_connectors.alfworld.compact import compact_text
+from env_connectors.alfworld.explorer import Explorer
+from env_connectors.alfworld.games import Game, GameSet, collect_games, find_root
+from env_connectors.alfworld.generated import GeneratedSpec, generate_games
 from env_connectors.alfworld.goals import TASK_TYPES
 from env_connectors.alfworld.host import RemoteEpisode, require_engine
 from env_connectors.alfworld.house import View
 from env_connectors.alfworld.oracle import Step, plan
 from env_connectors.alfworld.panels import build_alfworld_panel
 from env_connectors.errors import EnvConfigError, EnvContractError
-from env_connectors.task_panel import Task, TaskSet, short_hash
+from env_connectors.task_panel import SPLITS, Task, TaskSet, short_hash
 from env_connectors.text_env import StopReason, TextEnv, TextStep
 
 OBSERVATIONS = ("text", "compact")
+EXPERTS = ("oracle", "explorer")
 REWARD = 10.0
 _HIDDEN = frozenset({"help"})  # admissible in the engine, left out of the list as in the ARLArena study
 _RULES = (
@@ -50,13 +55,15 @@ class AlfworldTextEnv(TextEnv):
         data: str | None = None,
         *,
         observation: str = "text",
+        expert: str = "oracle",
         max_turns: int = 50,
         task_types: Sequence[str] = TASK_TYPES,
         n_train: int | None = None,
         n_validation: int | None = None,
         n_test: int | None = None,
         panel_seed: int = 0,
-        step_timeout_s: float = 30.0,
+        generated: Mapping[str, Any] | None = None,
+        step_timeout_s: float = 50.0,
         render_mode: str | None = None,
     ) -> None:
         """Find the games and build the panel (both once per process).
@@ -65,12 +72,14 @@ class AlfworldTextEnv(TextEnv):
             data: folder in the official layout (json_2.1.1 or the one above), or 'generated'; None: $ALFWORLD_DATA, and
                 generated games where that is not set.
             observation: 'text' or 'compact'.
+            expert: whose next steps `plan` gives, 'oracle' (knows where everything is) or 'explorer' (searches).
             max_turns: turn budget of an episode.
             task_types: those to play.
             n_train: training games; None: all.
             n_validation: games of the validation panel (valid_seen); None: all.
             n_test: games of the test panel (valid_unseen); None: all.
             panel_seed: decides the order of the panels, and so what fewer games than all are.
+            generated: how generated games are made, see GeneratedSpec; only without a data folder.
             step_timeout_s: an engine that does not answer for so long is killed.
             render_mode: None or 'ansi'.
 
@@ -80,17 +89,25 @@ class AlfworldTextEnv(TextEnv):
         require_engine()
         if observation not in OBSERVATIONS:
             raise EnvConfigError(f"observation={observation!r} is not known. Allowed: {', '.join(OBSERVATIONS)}.")
+        if expert not in EXPERTS:
+            raise EnvConfigError(f"expert={expert!r} is not known. Allowed: {', '.join(EXPERTS)}.")
         if not task_types or set(task_types) - set(TASK_TYPES):
             raise EnvConfigError(f"task_types={list(task_types)!r} is not allowed. Allowed: {', '.join(TASK_TYPES)}.")
         sizes = (n_train, n_validation, n_test)
-        self.data, root = find_games(data)
-        self._games, task_set = _panel(root, tuple(task_types), sizes, panel_seed)
+        root = find_root(data)
+        if root is not None and generated:
+            raise EnvConfigError(f"generated={dict(generated)!r} is read by nobody: the games of {root} are played.")
+        made = _game_set(root, GeneratedSpec.read(generated), tuple(task_types))
+        self.data, self.skipped = made.label, dict(made.broken)
+        self._games, task_set = _panel(root, GeneratedSpec.read(generated), tuple(task_types), sizes, panel_seed)
         super().__init__(task_set, max_turns=max_turns, render_mode=render_mode)
         self.instructions = _RULES
         self.observation = observation
+        self.expert = expert
         self._timeout_s = step_timeout_s
         self._episode: RemoteEpisode | None = None
         self._behaviour = Behaviour()
+        self._explorer: Explorer | None = None
 
     def begin(self, task: Task) -> TextStep:
         """Start the task's game in the engine."""
@@ -98,6 +115,7 @@ class AlfworldTextEnv(TextEnv):
         self.instructions = f"{_RULES}\nYour task is to: {task.content['sentence']}"
         self._behaviour = Behaviour()
         self._episode = RemoteEpisode(task.content_hash, game.read, timeout_s=self._timeout_s)
+        self._explorer = Explorer(game.goal) if self.expert == "explorer" else None
         return self._step(self._episode.view, action_valid=True)
 
     def act(self, action: str) -> TextStep:
@@ -118,12 +136,24 @@ class AlfworldTextEnv(TextEnv):
         return [thought for thought, _ in self._gold(task)]
 
     def plan(self) -> list[tuple[str, str]]:
-        """Return the oracle's way from the current state to success."""
-        return plan(self._playing().house(), self._game().goal)
+        """Return the oracle's way from the current state to success, or the explorer's next step alone."""
+        house = self._playing().house()
+        return plan(house, self._game().goal) if self._explorer is None else self._explorer.next_step(house)
 
     def admissible(self) -> list[str]:
         """Return the engine's admissible commands, sorted, without 'help'."""
         return [] if self._episode is None else [c for c in self._episode.view.commands if c not in _HIDDEN]
+
+    def _words(self, view: View) -> str:
+        """Return the observation, and let the explorer see what it shows."""
+        if self.observation == "text" and self._explorer is None:
+            return view.text
+        house = self._playing().house()
+        if self._explorer is not None:
+            self._explorer.see(house)
+        if self.observation == "text" or self._task is None:
+            return view.text
+        return compact_text(self._task.content["sentence"], house, self._behaviour.visited, view.text)
 
     def _playing(self) -> RemoteEpisode:
         if self._episode is None:
@@ -142,7 +172,7 @@ class AlfworldTextEnv(TextEnv):
         task_type = self._game().task_type
         rate = view.met / view.conditions
         return TextStep(
-            observation=view.text,
+            observation=self._words(view),
             reward=REWARD if view.won else 0.0,
             action_valid=action_valid,
             stop=StopReason.SUCCESS if view.won else None,
@@ -158,18 +188,20 @@ class AlfworldTextEnv(TextEnv):
         )
 
 
+def _game_set(root: Path | None, spec: GeneratedSpec, task_types: tuple[str, ...]) -> GameSet:
+    """Return all games of a folder, or those generated for these types."""
+    return generate_games(spec, task_types) if root is None else collect_games(root)
+
+
 @lru_cache(maxsize=16)
 def _panel(
-    root: Path | None, task_types: tuple[str, ...], sizes: tuple[int | None, ...], panel_seed: int
+    root: Path | None,
+    spec: GeneratedSpec,
+    task_types: tuple[str, ...],
+    sizes: tuple[int | None, ...],
+    panel_seed: int,
 ) -> tuple[Mapping[str, Game], TaskSet]:
     """Return the games of the panel by task id, and their tasks with the panel; shared by all instances."""
-    games = _game_set(root)
-    by_split = dict(zip(("train", "validation", "test"), sizes, strict=True))
-    by_id, panel = build_alfworld_panel(games, task_types, by_split, panel_seed)
+    by_split = dict(zip(SPLITS, sizes, strict=True))
+    by_id, panel = build_alfworld_panel(_game_set(root, spec, task_types), task_types, by_split, panel_seed)
     return by_id, TaskSet([game.task for game in by_id.values()], panel)
-
-
-def _game_set(root: Path | None) -> GameSet:
-    if root is None:
-        raise EnvConfigError("generated games are not there yet")
-    return collect_games(root)

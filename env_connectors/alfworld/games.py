@@ -24,6 +24,7 @@ from env_connectors.errors import EnvConfigError, EnvConnectorError
 from env_connectors.task_panel import Task
 
 LAYOUT = "json_2.1.1"
+MADE_BY = "generated.json"  # beside the splits: the games below were made by this project, with these values
 SPLIT_FOLDERS = ("train", "valid_seen", "valid_unseen")
 GAME_FILE, TRAJECTORY_FILE = "game.tw-pddl", "traj_data.json"
 _UNPLAYABLE = ("movable", "Sliced")
@@ -159,6 +160,7 @@ def collect_games(root: Path) -> GameSet:
     Raises:
         EnvConfigError: no game at all can be played.
     """
+    label = "generated" if (root / MADE_BY).exists() else "official"
     games: dict[str, tuple[Game, ...]] = {}
     broken: dict[str, str] = {}
     unplayable = 0
@@ -166,7 +168,7 @@ def collect_games(root: Path) -> GameSet:
         found = []
         for folder in _trial_folders(root / split):
             try:
-                game = _read_trial(root, folder)
+                game = _read_trial(root, folder, "generated/" if label == "generated" else "")
             except GameFileError as error:
                 broken[str(folder)] = str(error)
                 continue
@@ -184,14 +186,14 @@ def collect_games(root: Path) -> GameSet:
     if broken:
         shown = "; ".join(list(broken.values())[:3])
         _log.warning("%d broken ALFWorld games below %s are left out: %s", len(broken), root, shown)
-    return GameSet("official", games, broken, unplayable)
+    return GameSet(label, games, broken, unplayable)
 
 
 def _trial_folders(split: Path) -> list[Path]:
     return sorted(Path(where) for where, _, files in os.walk(split) if TRAJECTORY_FILE in files)
 
 
-def _read_trial(root: Path, folder: Path) -> Game | None:
+def _read_trial(root: Path, folder: Path, prefix: str) -> Game | None:
     """Return the game in a folder, None if it is none for the text engine."""
     name = folder.relative_to(root).as_posix()
     path = folder / GAME_FILE
@@ -205,11 +207,11 @@ def _read_trial(root: Path, folder: Path) -> Game | None:
         text = _game_text(data, task_type)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EnvConfigError) as error:
         raise GameFileError(f"{folder} cannot be read as a game: {type(error).__name__}: {error}") from error
-    return Game(Task(name, text.content), text.goal, FileSource(folder, task_type))
+    return Game(Task(prefix + name, text.content), text.goal, FileSource(folder, task_type))
 
 
-def find_games(data: str | None) -> tuple[str, Path | None]:
-    """Return ('official', root) or ('generated', None), by the stated order.
+def find_root(data: str | None) -> Path | None:
+    """Return the folder that holds the splits, None for generated games, by the stated order.
 
     1. `data`, a folder, or 'generated'; 2. $ALFWORLD_DATA; 3. generated games.
 
@@ -217,12 +219,12 @@ def find_games(data: str | None) -> tuple[str, Path | None]:
         EnvConfigError: a folder is named, by either way, but holds no games: it is never silently replaced.
     """
     if data == "generated":
-        return "generated", None
+        return None
     if data:
-        return "official", data_root(data)
+        return data_root(data)
     if os.environ.get("ALFWORLD_DATA"):
         try:
-            return "official", data_root(os.environ["ALFWORLD_DATA"])
+            return data_root(os.environ["ALFWORLD_DATA"])
         except EnvConfigError as error:
             raise EnvConfigError(f"$ALFWORLD_DATA: {error}") from None
-    return "generated", None
+    return None

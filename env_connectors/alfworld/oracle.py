@@ -24,6 +24,15 @@ def plan(house: House, goal: Goal) -> list[Step]:
     return walker.steps if walker.can else []
 
 
+def plan_to_take(house: House, kind: str) -> list[Step]:
+    """Return the steps to carry a thing of a kind; [] when one is carried or there is none."""
+    walker = _Walker(house)
+    things = walker.things(kind)
+    if things:
+        walker.take(things[0])
+    return walker.steps if walker.can else []
+
+
 class _Walker:
     """Writes a plan while it keeps track of what the commands change."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from env_connectors.alfworld.engine import Episode, GameTable
 
-GAMES_KEPT = 48
+GAMES_KEPT = 32
 _WATCH_S = 1.0
 Answer = tuple[str, Any]
 
