@@ -79,6 +79,8 @@ class Trajectory:
     retries: int = 0
     task_type: str = ""
     """Kind of task, if the environment tells one; success is also reported by kind."""
+    env_metrics: dict[str, float] = field(default_factory=dict)
+    """What the environment's info counts of the episode (`episode_metrics` of the last turn); reported as means."""
     final_context_ids: list[int] = field(default_factory=list)
     """Whole prompt of the turn that a limit prevented; a critic values the cut-off state by it. Empty otherwise."""
 

@@ -96,11 +96,15 @@ class TextEnv(gymnasium.Env[str, str]):
     Observation and action are plain strings. `terminated` is the task's own end, `truncated` the turn budget's.
     The info of reset and step always holds: task_id, content_hash, turn (actions taken so far), action_valid, success,
     stop_reason (str or None), anchor, brief, admissible (list of strings); also progress when the environment knows it.
+    Of an environment's own info, `task_type` (str) and `episode_metrics` (name -> number, of the episode so far) are
+    reported as metrics.
     A task decides its episode fully: same task id, same texts, in every process and under every seed.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (gymnasium's own form)
     instructions: str = ""
+    data: str = ""
+    """Where the tasks come from, for environments with several sources, e.g. 'generated'; a tag of every run."""
 
     def __init__(self, task_set: TaskSet | None = None, *, max_turns: int, render_mode: str | None = None) -> None:
         """Set the turn budget and, for environments with a finite task list, the tasks.

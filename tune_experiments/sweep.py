@@ -22,6 +22,7 @@ from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.diagnostics.metric_names import EVALUATION_SAMPLED
 from arlarena_rllib.errors import CheckpointError, ConfigError
+from arlarena_rllib.rollout.envs import bare_text_env
 from tune_experiments.early_checks import check_study
 from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
 from tune_experiments.mlflow_store import TrackingError
@@ -41,7 +42,7 @@ from tune_experiments.study_retry import DECIDED, drop_without_checkpoint, faile
 from tune_experiments.study_searcher import StudySearcher
 from tune_experiments.study_stopper import errors_of_stoppers, study_stopper
 from tune_experiments.tracking import MLflowTracker
-from tune_experiments.train import method_tags, needed_resources, start_cluster
+from tune_experiments.train import env_data_tag, method_tags, needed_resources, start_cluster
 
 TRIALS, STARTS = "trials", "starts"
 STUDY_FILE, SETTINGS_FILE = "study.json", "config.yaml"
@@ -180,6 +181,7 @@ def run_task(
     folder.mkdir(parents=True, exist_ok=True)
     starts = {arm.name: _start(study, task, arm.name, folder, progress) for arm in study.arms}
     base = run.algorithm(next(iter(starts.values())))
+    env = bare_text_env(base.env, base.env_config)
     every = [study.run_of(task, arm, number) for arm in study.arms for number in range(len(arm.settings))]
     concurrent = room_for([one.algorithm("") for one in every], study.settings.max_concurrent, progress)
     members = len(study.settings.confirm_seeds) if study.settings.scheduler.get("type") == PBT else concurrent
@@ -209,7 +211,7 @@ def run_task(
             run_name=run.run.name if len(study.tasks) == 1 else f"{run.run.name}/{task}",
             storage_dir=folder.parents[1],
             resolved_config=json.loads(json.dumps(run.resolved(base), default=str)),
-            tags={"study": run.run.name, "task": task, "engine": base.engine},
+            tags={"study": run.run.name, "task": task, "engine": base.engine} | env_data_tag(env),
             trial_tags=partial(trial_tags, study, task, searcher),
             resume=resume,
             store_required=task == next(iter(study.tasks)),

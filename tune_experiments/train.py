@@ -26,6 +26,7 @@ from arlarena_rllib.models.load import load_causal_lm
 from arlarena_rllib.objectives.axes import AXES
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
+from env_connectors import TextEnv
 from tune_experiments.cpu_meter import CpuMeter
 from tune_experiments.early_checks import IN_JOB, check_run
 from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
@@ -125,8 +126,9 @@ def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, pro
     resolved = json.loads(json.dumps(run.resolved(config), default=str))
     if resume:
         check_unchanged(folder, resolved)
-    panel_hash = bare_text_env(config.env, config.env_config).tasks().panel_hash
-    progress.message(f"panel {panel_hash} | run folder {folder}")
+    env = bare_text_env(config.env, config.env_config)
+    panel_hash = env.tasks().panel_hash
+    progress.message(" | ".join([f"panel {panel_hash}", *([f"{env.data} tasks"] if env.data else []), f"run folder {folder}"]))
     start_cluster(run.run.num_cpus)
     stop.listen()
     check_resources(config)
@@ -137,7 +139,8 @@ def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, pro
         storage_dir=folder.parent,
         resolved_config=resolved,
         panel_hash=panel_hash,
-        tags={**method_tags(config), "engine": config.engine, "run_folder": str(folder), "seed": str(config.seed)},
+        tags={**method_tags(config), "engine": config.engine, "run_folder": str(folder), "seed": str(config.seed)}
+        | env_data_tag(env),
         resume=resume,
     )
     if start.cloning is not None:
@@ -250,6 +253,11 @@ def _report(run: RunConfig, outcome: TrainOutcome, progress: ProgressDisplay) ->
         step=len(outcome.results),
         trial_id=outcome.trial_id,
     )
+
+
+def env_data_tag(env: TextEnv) -> dict[str, str]:
+    """Return the tag that says where an environment's tasks come from; {} for environments with one source."""
+    return {"env_data": env.data} if env.data else {}
 
 
 def report_panels(run: RunConfig, models: dict[str, Path], progress: ProgressDisplay) -> dict[str, PanelResult]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from arlarena_rllib.diagnostics import task_type_names
 from arlarena_rllib.rollout.agent_loop import EpisodeSpec
-from arlarena_rllib.rollout.metrics import trajectory_metrics
+from arlarena_rllib.rollout.metrics import env_metrics, trajectory_metrics
 from arlarena_rllib.trajectory import Trajectory
 
 GREEDY_MEMBER = 0
@@ -25,7 +25,8 @@ class PanelResult:
     ``greedy`` and ``sampled`` are means over tasks (``sampled`` first over the draws of a task); ``ci95`` is the
     half-width of the 95 % interval of ``sampled`` (of ``greedy`` when nothing was sampled) over tasks. The lists have
     one entry per task, NaN for a task all of whose episodes failed. ``by_task_type`` has ``task_type_<type>_greedy``,
-    ``_sampled`` and ``_n`` (its tasks) of each type; {} unless the panel has tasks of several types.
+    ``_sampled`` and ``_n`` (its tasks) of each type; {} unless the panel has tasks of several types. ``env_metrics`` are
+    the means of what the environment counts of an episode, over the episodes that ``score`` is of.
     """
 
     greedy: float
@@ -41,11 +42,12 @@ class PanelResult:
     task_greedy: list[float]
     task_sampled: list[float]
     by_task_type: dict[str, float]
+    env_metrics: dict[str, float]
 
     def summary(self) -> dict[str, Any]:
-        """Return the result without the per-task lists, the numbers of each type beside the others."""
-        lists = ("task_greedy", "task_sampled", "by_task_type")
-        return {k: v for k, v in asdict(self).items() if k not in lists} | self.by_task_type
+        """Return the result without the per-task lists, the numbers of types and environment beside the others."""
+        lists = ("task_greedy", "task_sampled", "by_task_type", "env_metrics")
+        return {k: v for k, v in asdict(self).items() if k not in lists} | self.by_task_type | self.env_metrics
 
 
 def panel_episodes(task_ids: Sequence[str], *, draws: int, seed: int) -> list[EpisodeSpec]:
@@ -82,6 +84,7 @@ def summarise_panel(trajectories: Sequence[Trajectory], *, n: int) -> PanelResul
         task_greedy=task_greedy,
         task_sampled=task_sampled,
         by_task_type=_by_task_type(good, task_greedy, task_sampled),
+        env_metrics=env_metrics(shown),
     )
 
 

@@ -115,6 +115,7 @@ class EpisodeRunner:
             next_observation, reward, terminated, truncated, info = await self.pool.run(
                 env.step, reply.action, timeout_s=timeout_s
             )
+            trajectory.env_metrics = dict(info.get("episode_metrics", {}))
             trajectory.turns.append(
                 Turn(
                     context_ids=context,

@@ -46,7 +46,15 @@ def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         cached_prompt_tokens_frac=sum(turn.cached_tokens for turn in turns)
         / max(1, sum(len(turn.context_ids) for turn in turns)),
     )
-    return metrics
+    return metrics | env_metrics(good)
+
+
+def env_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return ``env_<name>_mean`` of what environments count of an episode, over the episodes that have it."""
+    names = sorted({name for t in trajectories for name in t.env_metrics})
+    return {
+        f"env_{name}_mean": _mean(t.env_metrics[name] for t in trajectories if name in t.env_metrics) for name in names
+    }
 
 
 def version_lag(trajectories: Sequence[Trajectory], newest: int) -> dict[str, float]:

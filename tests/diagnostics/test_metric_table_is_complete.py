@@ -54,7 +54,7 @@ def _family(name: str) -> str:
         name = name.replace(cell.replace("|", "_"), "<sign>_<side>_<entropy>")
     for reason in StopReason:
         name = name.replace(f"stop_{reason.value}_frac", "stop_<reason>_frac")
-    return name.replace("task_type_look", "task_type_<type>")
+    return name.replace("task_type_look", "task_type_<type>").replace("env_look_frac_mean", "env_<name>_mean")
 
 
 def _objective_names(rows: Any) -> set[str]:
@@ -81,7 +81,7 @@ TURN = Turn([1], [2], [-0.1], [1], [0], "reply", "act", True, True, "state", 1.0
 
 
 def _episode_names() -> list[str]:
-    trajectories = [Trajectory("task", 0, 0, turns=[TURN])]
+    trajectories = [Trajectory("task", 0, 0, turns=[TURN], env_metrics={"look_frac": 0.5})]
     return [
         *trajectory_metrics(trajectories),
         *version_lag(trajectories, 0),
@@ -91,7 +91,7 @@ def _episode_names() -> list[str]:
 
 def _evaluation_names() -> set[str]:
     trajectories = [
-        Trajectory("task", number, 0, turns=[TURN], task_type=task_type)
+        Trajectory("task", number, 0, turns=[TURN], task_type=task_type, env_metrics={"look_frac": 0.5})
         for number, task_type in enumerate(("look", "go"))
     ]
     names = {*summarise_panel(trajectories, n=2).summary(), "episode_return_mean"}  # the algorithm's name for the score
