@@ -21,21 +21,24 @@ def compact_text(sentence: str, house: House, visited: Sequence[str], answer: st
         visited: names of furniture gone to so far.
         answer: the engine's text; the words 'nothing happens' are kept from it.
     """
-    here = [house.receptacles[r] for r in house.within_reach()]
+    here = {house.receptacles[r].name for r in house.within_reach()}
+    rest = [house.receptacles[r].name for r in sorted(house.receptacles, key=house.order)]
+    been = [name for name in visited if name not in here] or ["nowhere"]
+    room = [name for name in rest if name not in here and name not in visited]
+    return " ".join([f"task {sentence.rstrip('.')}", compact_brief(house, answer), "been", *been, "room", *room])
+
+
+def compact_brief(house: House, answer: str) -> str:
+    """Return what is carried and seen here, e.g. 'hold nothing at fridge 1 egg 1', for the history."""
     parts = []
-    for receptacle_id, receptacle in zip(house.within_reach(), here, strict=True):
+    for receptacle_id in house.within_reach():
+        receptacle = house.receptacles[receptacle_id]
         seen = sorted((it for it in house.things.values() if receptacle_id in it.inside), key=lambda it: it.name)
         shown = [_told(it) for it in seen] or ["empty"]
         parts += [receptacle.name, *(shown if receptacle.is_accessible else ["closed"])]
-    names = {receptacle.name for receptacle in here}
-    rest = [house.receptacles[r].name for r in sorted(house.receptacles, key=house.order)]
     carried = "nothing" if house.carried is None else _told(house.things[house.carried])
-    words = [f"task {sentence.rstrip('.')}", f"hold {carried}", " ".join(["at", *(parts or ["start"])])]
-    words += [" ".join(["been", *([name for name in visited if name not in names] or ["nowhere"])])]
-    words += [" ".join(["room", *[name for name in rest if name not in names and name not in visited]])]
-    if answer == NOTHING_HAPPENS:
-        words.insert(1, "nothing happens")
-    return " ".join(words)
+    failed = ["nothing happens"] if answer == NOTHING_HAPPENS else []
+    return " ".join([*failed, "hold", carried, "at", *(parts or ["start"])])
 
 
 def _told(thing: Thing) -> str:

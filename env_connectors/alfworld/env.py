@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from env_connectors.alfworld.behaviour import Behaviour
-from env_connectors.alfworld.compact import compact_text
+from env_connectors.alfworld.compact import compact_brief, compact_text
 from env_connectors.alfworld.explorer import Explorer
 from env_connectors.alfworld.games import Game, GameSet, collect_games, find_root
 from env_connectors.alfworld.generated import GeneratedSpec, generate_games
@@ -144,16 +144,17 @@ class AlfworldTextEnv(TextEnv):
         """Return the engine's admissible commands, sorted, without 'help'."""
         return [] if self._episode is None else [c for c in self._episode.view.commands if c not in _HIDDEN]
 
-    def _words(self, view: View) -> str:
-        """Return the observation, and let the explorer see what it shows."""
+    def _words(self, view: View) -> tuple[str, str | None]:
+        """Return the observation and its short form, and let the explorer see what it shows."""
         if self.observation == "text" and self._explorer is None:
-            return view.text
+            return view.text, None
         house = self._playing().house()
         if self._explorer is not None:
             self._explorer.see(house)
         if self.observation == "text" or self._task is None:
-            return view.text
-        return compact_text(self._task.content["sentence"], house, self._behaviour.visited, view.text)
+            return view.text, None
+        text = compact_text(self._task.content["sentence"], house, self._behaviour.visited, view.text)
+        return text, compact_brief(house, view.text)
 
     def _playing(self) -> RemoteEpisode:
         if self._episode is None:
@@ -171,13 +172,15 @@ class AlfworldTextEnv(TextEnv):
     def _step(self, view: View, action_valid: bool) -> TextStep:
         task_type = self._game().task_type
         rate = view.met / view.conditions
+        observation, brief = self._words(view)
         return TextStep(
-            observation=self._words(view),
+            observation=observation,
             reward=REWARD if view.won else 0.0,
             action_valid=action_valid,
             stop=StopReason.SUCCESS if view.won else None,
             success=view.won,
             anchor=short_hash(f"{view.text}\n{view.state_key}"),
+            brief=brief,
             progress=rate,
             info={
                 "task_type": task_type,
