@@ -94,6 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--split", default="test", choices=("train", "validation", "test"))
     evaluate.add_argument("--num-tasks", type=int, default=256)
     evaluate.add_argument("--draws", type=int, default=4, help="sampled episodes per task, besides the greedy one")
+    evaluate.add_argument(
+        "--show", type=int, default=0, metavar="N", help="print the greedy episodes of the first N tasks"
+    )
     evaluate.add_argument("--json", action="store_true", help="print the result as JSON, per-task values included")
     evaluate.set_defaults(run=_evaluate)
 
@@ -200,11 +203,13 @@ def _evaluate(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from arlarena_rllib.errors import ConfigError
+    from arlarena_rllib.evaluation import panel_episodes
     from arlarena_rllib.models.export import MODULE_STATE, load_checkpoint_policy
     from arlarena_rllib.models.load import load_causal_lm
     from arlarena_rllib.rollout.envs import bare_text_env
     from arlarena_rllib.rollout.session import PlaySession
     from tune_experiments.run_config import load_run_config, shipped_config
+    from tune_experiments.show import trajectory_text
     from tune_experiments.train import start_cluster
 
     run = load_run_config(shipped_config(options.config), options.overrides)
@@ -223,6 +228,12 @@ def _evaluate(options: argparse.Namespace) -> int:
     with PlaySession(config) as session:
         session.publish(model.named_parameters())
         result = session.evaluate(tasks, draws=options.draws)
+        # Played once more: a seed decides an episode, so these are the ones that were counted.
+        shown = (
+            session.play(panel_episodes(tasks[: options.show], draws=0, seed=config.seed)) if options.show > 0 else []
+        )
+    for trajectory in shown:
+        print(f"{trajectory_text(trajectory)}\n", file=sys.stderr if options.json else sys.stdout)
     if options.json:
         print(json.dumps({"panel_hash": panel.panel_hash, "split": options.split, **asdict(result)}))
     else:

@@ -128,7 +128,9 @@ def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, pro
         check_unchanged(folder, resolved)
     env = bare_text_env(config.env, config.env_config)
     panel_hash = env.tasks().panel_hash
-    progress.message(" | ".join([f"panel {panel_hash}", *([f"{env.data} tasks"] if env.data else []), f"run folder {folder}"]))
+    progress.message(
+        " | ".join([f"panel {panel_hash}", *([f"{env.data} tasks"] if env.data else []), f"run folder {folder}"])
+    )
     start_cluster(run.run.num_cpus)
     stop.listen()
     check_resources(config)
