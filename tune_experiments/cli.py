@@ -269,15 +269,22 @@ def _methods_losses(options: argparse.Namespace) -> int:
 
 
 def _envs_list(options: argparse.Namespace) -> int:
+    from arlarena_rllib.errors import ConfigError
     from arlarena_rllib.rollout.envs import bare_text_env
     from env_connectors import list_text_envs
+    from env_connectors.alfworld import ALFWORLD
     from env_connectors.mixture import MIXTURE
 
-    for name in list_text_envs():
-        panel = bare_text_env(name, {}).tasks()
+    for name in (*list_text_envs(), ALFWORLD):
+        try:
+            env = bare_text_env(name, {})
+        except ConfigError as error:
+            print(f"{name:32s} not here: {error.__cause__ or error!s}")
+            continue
+        panel, data = env.tasks(), f"  {env.data} games" if env.data else ""
         print(
             f"{name:32s} train {len(panel.train):6d}  validation {len(panel.validation):5d}  "
-            f"test {len(panel.test):5d}  panel {panel.panel_hash}"
+            f"test {len(panel.test):5d}  panel {panel.panel_hash}{data}"
         )
     # Of no environments it has no panel, so it is not among them.
     print(

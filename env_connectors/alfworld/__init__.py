@@ -3,4 +3,5 @@
 import gymnasium
 
 # Not among list_text_envs(): those can be made everywhere, and this one needs the extra [alfworld].
-gymnasium.register("arlarena/ALFWorld-v0", entry_point="env_connectors.alfworld.env:AlfworldTextEnv")
+ALFWORLD = "arlarena/ALFWorld-v0"
+gymnasium.register(ALFWORLD, entry_point="env_connectors.alfworld.env:AlfworldTextEnv")
