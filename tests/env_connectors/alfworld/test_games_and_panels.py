@@ -17,6 +17,7 @@ from env_connectors.alfworld.games import GameFileError, collect_games, data_roo
 from env_connectors.alfworld.generate import main, write_games
 from env_connectors.alfworld.generated import GeneratedSpec, generate_games
 from env_connectors.alfworld.goals import TASK_TYPES
+from env_connectors.alfworld.host import close_engine
 from env_connectors.task_panel import SPLITS
 
 ENV_ID = "arlarena/ALFWorld-v0"
@@ -147,6 +148,7 @@ def test_empty_data_is_an_error_at_once(tmp_path: Path) -> None:
 
 
 def test_a_game_that_changed_after_it_was_found_is_refused(folder: Path) -> None:
+    close_engine()  # one that holds the game already would not ask for its file
     env = make_text_env(ENV_ID, data=str(folder))
     task_id = env.tasks().train[0]
     path = folder / "json_2.1.1" / task_id.removeprefix("generated/") / "game.tw-pddl"
