@@ -3,7 +3,8 @@
 import env_connectors.alfworld
 import env_connectors.mixture
 import env_connectors.sokoban
-import env_connectors.toy  # noqa: F401
+import env_connectors.toy
+import env_connectors.webshop  # noqa: F401
 from env_connectors.errors import EnvCheckError, EnvConfigError, EnvConnectorError, PanelError, TaskNotFoundError
 from env_connectors.parsing import ParsedReply, parse_reply, render_reply
 from env_connectors.prompting import Message, PastTurn, PromptConfig, render_followup, render_prompt

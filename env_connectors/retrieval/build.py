@@ -44,8 +44,8 @@ def build_index(documents: Iterable[tuple[str, str]], folder: Path | None = None
         EnvConfigError: an id occurs twice.
     """
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="bm25-") as scratch:
-            arrays, facts = _built(documents, Path(scratch), block)
+        with tempfile.TemporaryDirectory(prefix="bm25-") as passing:
+            arrays, facts = _built(documents, Path(passing), block)
             return Bm25Index({name: np.array(values) for name, values in arrays.items()}, facts["num_with_terms"])
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
