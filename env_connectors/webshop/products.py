@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 from env_connectors.retrieval import Bm25Index, build_index
 
 DEFAULT_PRICE = 100.0
 NO_RATING = "N.A."
+_SEARCHES_KEPT = 1024
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,16 @@ class Catalogue(Protocol):
         """Return the products with a human (or machine-written) instruction; with `most`, that many drawn by seed."""
 
 
+def remembered_search(index: Bm25Index) -> Callable[[str, int], tuple[str, ...]]:
+    """Return the search over an index that remembers its last answers: the episodes of a group ask much the same."""
+
+    @lru_cache(maxsize=_SEARCHES_KEPT)
+    def search(query: str, k: int) -> tuple[str, ...]:
+        return tuple(hit.doc_id for hit in index.search(query, k))
+
+    return search
+
+
 def draw_rank(asin: str, seed: int) -> bytes:
     """Return the place of a product in the order in which products are drawn."""
     return hashlib.sha256(f"{seed}:{asin}".encode("utf-8", "surrogatepass")).digest()
@@ -148,7 +160,8 @@ class MemoryCatalogue:
     def __init__(self, products: Iterable[Product], mark: str) -> None:
         """Take the products in any order and index them."""
         self._by_asin = {product.asin: product for product in products}
-        self._index: Bm25Index = build_index((asin, product.search_text()) for asin, product in self._by_asin.items())
+        index = build_index((asin, product.search_text()) for asin, product in self._by_asin.items())
+        self._search = remembered_search(index)
         self.mark = mark
 
     def __len__(self) -> int:
@@ -169,7 +182,7 @@ class MemoryCatalogue:
 
     def search(self, query: str, k: int) -> list[str]:
         """Return the asins of the best `k` products for a query, best first."""
-        return [hit.doc_id for hit in self._index.search(query, k)]
+        return list(self._search(query, k))
 
     def requested(self, *, human: bool, seed: int, most: int | None) -> list[Product]:
         """Return the products with an instruction of the asked kind, all or `most` drawn by seed."""

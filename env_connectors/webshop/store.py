@@ -15,7 +15,7 @@ from typing import Any
 
 from env_connectors.errors import EnvConfigError
 from env_connectors.retrieval import build_index, open_index
-from env_connectors.webshop.products import Product, draw_rank, product_of
+from env_connectors.webshop.products import Product, draw_rank, product_of, remembered_search
 
 FORMAT = "webshop-store/1"
 _FACTS, _PRODUCTS, _INDEX = "store.json", "products.sqlite", "index"
@@ -98,6 +98,7 @@ class StoreCatalogue:
             raise EnvConfigError(f"{str(folder)!r} is no product store: {error}. Remedy: remove it.") from error
         self._path = (folder / _PRODUCTS).resolve()
         self._index = open_index(folder / _INDEX)
+        self._search = remembered_search(self._index)
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._process = 0
@@ -126,7 +127,7 @@ class StoreCatalogue:
 
     def search(self, query: str, k: int) -> list[str]:
         """Return the asins of the best `k` products for a query, best first."""
-        return [hit.doc_id for hit in self._index.search(query, k)]
+        return list(self._search(query, k))
 
     def requested(self, *, human: bool, seed: int, most: int | None) -> Iterator[Product]:
         """Return the products with an instruction of the asked kind, all or `most` drawn by seed.

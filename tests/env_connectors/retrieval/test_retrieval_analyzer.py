@@ -49,9 +49,9 @@ def test_both_ways_find_the_same_words_in_ascii() -> None:
     "sign", ["a", "_", ".", "a.", "1,", "_a", "é", "é_", "❤", "\u200d", "❤\u200d", "\u0301", "カ_", "'\""]
 )
 def test_time_is_linear_in_the_length(sign: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     words(sign * 50_000)
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 @pytest.mark.parametrize(
