@@ -85,6 +85,10 @@ class Strings:
         return low if low < len(self) and self.bytes_at(low) == wanted else None
 
 
+def _kth_best(scores: np.ndarray, k: int) -> np.float32:
+    return np.partition(scores, len(scores) - k)[len(scores) - k]
+
+
 class Bm25Index:
     """An index in memory or mapped from disk; documents are numbered in the order of their ids."""
 
@@ -116,11 +120,10 @@ class Bm25Index:
         for docs, scores in parts:
             total[docs] += scores
         rounded = total.astype(np.float32)
-        found = np.flatnonzero(rounded)
+        # At least k documents score what the k-th best of one term's documents does: few others need a closer look.
+        enough = min((docs for docs, _ in parts if len(docs) >= k), key=len, default=None)
+        found = np.flatnonzero(rounded) if enough is None else np.flatnonzero(rounded >= _kth_best(rounded[enough], k))
         scores = rounded[found]
-        if len(found) > k:
-            is_good = scores >= np.partition(scores, len(scores) - k)[len(scores) - k]
-            found, scores = found[is_good], scores[is_good]
         best = np.lexsort((found, -scores))[:k]
         return [Hit(self.ids[int(found[at])], float(scores[at])) for at in best]
 

@@ -12,7 +12,6 @@ import os
 import shutil
 import tempfile
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +27,7 @@ from env_connectors.retrieval.unicode_words import words
 FORMAT = "bm25-index/1"
 _FACTS = "index.json"
 _ARRAYS = ("term_bytes", "term_ends", "starts", "docs", "divisors", "id_bytes", "id_ends")
-_BLOCK = 50_000
-_MOST_TF = 2**16 - 1
+_BLOCK = 16_000
 
 
 def build_index(documents: Iterable[tuple[str, str]], folder: Path | None = None, *, block: int = _BLOCK) -> Bm25Index:
@@ -108,31 +106,30 @@ class _TermNumbers(dict[str, int]):
 
 @dataclass
 class _Reader:
-    """What is gathered while documents are read."""
+    """What is gathered while documents are read: everything of all of them, and the words of the present block."""
 
     numbers: _TermNumbers = field(default_factory=_TermNumbers)
     ids: list[str] = field(default_factory=list)
-    lengths: array[int] = field(default_factory=lambda: array("i"))
-    terms: array[int] = field(default_factory=lambda: array("i"))
-    docs: array[int] = field(default_factory=lambda: array("i"))
-    tf: array[int] = field(default_factory=lambda: array("H"))
+    lengths: list[np.ndarray] = field(default_factory=list)
+    words: array[int] = field(default_factory=lambda: array("i"))
+    sizes: array[int] = field(default_factory=lambda: array("i"))
 
     def read(self, doc_id: str, text: str) -> None:
-        counts = Counter(map(self.numbers.__getitem__, words(text)))
-        counts.pop(-1, None)
-        number = len(self.ids)
+        before = len(self.words)
+        self.words.extend(map(self.numbers.__getitem__, words(text)))
+        self.sizes.append(len(self.words) - before)
         self.ids.append(doc_id)
-        self.lengths.append(counts.total())
-        self.terms.extend(counts.keys())
-        self.tf.extend([min(count, _MOST_TF) for count in counts.values()])
-        self.docs.extend([number] * len(counts))
 
     def take_block(self) -> _Block:
-        terms = np.array(self.terms, dtype=np.int32)
-        order = np.argsort(terms, kind="stable")
-        made = _Block(terms[order], np.array(self.docs, np.int32)[order], np.array(self.tf, np.uint16)[order])
-        self.terms, self.docs, self.tf = array("i"), array("i"), array("H")
-        return made
+        size = max(1, len(self.sizes))
+        terms, docs = np.array(self.words, np.int64), np.repeat(np.arange(len(self.sizes)), self.sizes)
+        is_term = terms >= 0
+        terms, docs = terms[is_term], docs[is_term]
+        self.lengths.append(np.bincount(docs, minlength=len(self.sizes)))
+        keys, tf = np.unique(terms * size + docs, return_counts=True)
+        first = len(self.ids) - len(self.sizes)
+        self.words, self.sizes = array("i"), array("i")
+        return _Block((keys // size).astype(np.int32), (first + keys % size).astype(np.int32), tf.astype(np.int32))
 
 
 def _built(
@@ -141,7 +138,7 @@ def _built(
     reader, num_blocks = _Reader(), 0
     for doc_id, text in documents:
         reader.read(doc_id, text)
-        if len(reader.ids) % block == 0:
+        if len(reader.sizes) == block:
             _keep(reader.take_block(), scratch, num_blocks)
             num_blocks += 1
     _keep(reader.take_block(), scratch, num_blocks)
@@ -158,7 +155,7 @@ def _merged(reader: _Reader, scratch: Path, num_blocks: int) -> tuple[dict[str, 
     if (twice := next((a for a, b in itertools.pairwise(ids) if a == b), None)) is not None:
         raise EnvConfigError(f"document id {twice.decode()!r} occurs twice; every document needs an id of its own.")
     terms, term_rank = _ordered(list(reader.numbers.terms))
-    lengths = np.array(reader.lengths, dtype=np.int64)
+    lengths = np.concatenate(reader.lengths)
     num_with_terms = int((lengths > 0).sum())
     inverse = norm_inverses(lengths, float(lengths.sum()) / max(1, num_with_terms))
     files = [scratch / f"block-{number}.npz" for number in range(num_blocks)]

@@ -17,8 +17,11 @@ import unicodedata
 from functools import cache
 
 MAX_CHARS = 255
-_ASCII_WORD = re.compile(r"(?:[A-Za-z0-9_]|(?<=[A-Za-z])[:.'](?=[A-Za-z])|(?<=[0-9])[.,;'](?=[0-9]))+")
-_LETTERS = r"""(?:[AHD]|(?<=[AH])[:.'](?=[AH])|(?<=D)[.,'](?=D)|(?<=H)'|(?<=H)"(?=H))++"""
+_ASCII_WORD = re.compile(
+    r"[A-Za-z0-9_]++(?:(?:(?<=[A-Za-z])[:.'](?=[A-Za-z])|(?<=[0-9])[.,;'](?=[0-9]))[A-Za-z0-9_]++)*+"
+)
+_LONG_RUN = re.compile(rf"\S{{{MAX_CHARS + 1}}}")
+_LETTERS = r"""[AHD]++(?:(?:(?<=[AH])[:.'](?=[AH])|(?<=D)[.,'](?=D)|(?<=H)"(?=H))[AHD]++)*+(?:(?<=H)')?+"""
 _WORD = re.compile(
     rf"(?<!U)U*+(?:K++|{_LETTERS})(?:U++(?:K++|{_LETTERS}))*+U*+|S++|C|[PM]M?(?:ZPM?)*+|RR?"  # possessive: linear time
 )
@@ -64,13 +67,15 @@ _SCRIPTS = {
 def words(text: str) -> list[str]:
     """Return the words of a text in order; linear in its length."""
     if text.isascii():
-        return [part for found in _ASCII_WORD.findall(text) if found.strip("_") for part in _pieces(found)]
+        found = _ASCII_WORD.findall(text)
+        is_plain = "_" not in text and not _LONG_RUN.search(text)
+        return found if is_plain else [part for word in found if word.strip("_") for part in _pieces(word)]
     row = _LONE_JOINER.sub("X", text.translate(_CLASSES))
     kept = [at for at, name in enumerate(row) if name != "X"]
     ends = [*kept[1:], len(text)]
     bare = "".join(row[at] for at in kept)
-    found = (text[kept[match.start()] : ends[match.end() - 1]] for match in _WORD.finditer(bare))
-    return [part for word in found for part in _pieces(word)]
+    spans = (text[kept[match.start()] : ends[match.end() - 1]] for match in _WORD.finditer(bare))
+    return [part for word in spans for part in _pieces(word)]
 
 
 def _pieces(word: str) -> list[str]:
