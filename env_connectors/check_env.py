@@ -159,6 +159,9 @@ def _info_problems(info: dict[str, Any], turn: int) -> Iterator[str]:
         yield f"info['turn']={info.get('turn')!r}, wanted {turn}"
     if info.get("anchor") == "":
         yield "info['anchor'] is empty; it must name the state"
+    numbers = info.get("episode_metrics", {})
+    if not isinstance(numbers, dict) or not all(type(number) is float for number in numbers.values()):
+        yield f"info['episode_metrics']={numbers!r} must hold floats by name"
     try:
         json.dumps(info)
     except (TypeError, ValueError) as error:

@@ -156,6 +156,13 @@ class WrongContentHash(GuessEnv):
         self._task_set = TaskSet(tasks, build_panel(tasks, seed=0, n_validation=4, n_test=4))
 
 
+class WrongNumbers(GuessEnv):
+    def act(self, action: str) -> TextStep:
+        step = super().act(action)
+        step.info["episode_metrics"] = {"guesses": 1}
+        return step
+
+
 class BadSpace(GuessEnv):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -183,6 +190,7 @@ _FINDINGS: list[tuple[type[GuessEnv], str]] = [
     (NumberFlag, r"info values: .* info\['success'\]=0 is of type int, wanted bool"),
     (NoAnchor, r"info values: task '.*', turn 0: info\['anchor'\] is empty"),
     (SetInInfo, r"info values: .* info cannot be written as JSON"),
+    (WrongNumbers, r"info values: .* info\['episode_metrics'\]={'guesses': 1} must hold floats by name"),
     (MissingInfo, r"info values: .* info has no 'brief'"),
     (EndlessEpisode, r"turn budget: the episode is not over after max_turns=4"),
     (NoError, r"turn budget: step after the end is accepted"),

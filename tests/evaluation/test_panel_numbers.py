@@ -39,6 +39,18 @@ def test_failed_episodes_are_counted_and_left_out_not_taken_for_losses() -> None
     assert math.isnan(result.task_greedy[1])
 
 
+def test_numbers_of_the_environment_are_means_over_the_sampled_episodes_that_have_them() -> None:
+    episodes = [_episode(0, member, success=True) for member in range(4)]
+    lost = _episode(1, 1, success=False, failed=True)
+    told = [{"score": 9.0}, {"score": 0.5, "searches": 2.0}, {"score": 1.0}, {}, {"score": 7.0}]
+    for episode, numbers in zip([*episodes, lost], told, strict=True):
+        episode.env_metrics = numbers
+    result = summarise_panel([*episodes, lost], n=2)
+    assert result.env_metrics == {"env_score_mean": 0.75, "env_searches_mean": 2.0}
+    assert result.summary().items() >= result.env_metrics.items() and "env_metrics" not in result.summary()
+    assert summarise_panel(episodes[:1], n=1).env_metrics == {"env_score_mean": 9.0}
+
+
 def test_success_by_type_of_task_where_there_are_several() -> None:
     plays = {  # task: type, then greedy and two draws
         0: ("easy", [True, True, False]),

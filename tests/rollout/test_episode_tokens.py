@@ -33,6 +33,14 @@ def test_gold_replies_end_in_success(tiny_model_dir: Path) -> None:
     assert trajectory.episode_return > 9
 
 
+def test_numbers_that_the_environment_tells_are_those_of_the_last_turn(tiny_model_dir: Path) -> None:
+    reply = ids_of(tiny_model_dir, "<think>look</think><action>search[shoes]</action>")
+    trajectory = play(tiny_model_dir, ScriptedClient([reply]), env="arlarena/WebShop-v0", max_model_len=8192)
+    assert len(trajectory.turns) == 15 and all(turn.action_valid for turn in trajectory.turns)
+    assert (trajectory.env_metrics["searches"], trajectory.env_metrics["score"]) == (15.0, 0.0)
+    assert play(tiny_model_dir, ScriptedClient([reply])).env_metrics == {}
+
+
 def test_empty_reply_is_a_malformed_turn_not_a_failure(tiny_model_dir: Path) -> None:
     trajectory = play(tiny_model_dir, ScriptedClient([ids_of(tiny_model_dir, "")]))
     assert trajectory.stop_reason is StopReason.MAX_TURNS

@@ -31,6 +31,14 @@ def test_contract_is_kept(settings: dict[str, Any]) -> None:
     check_text_env(_ID, episodes=2, **settings)
 
 
+def test_contract_is_kept_within_a_mixture() -> None:
+    envs = {
+        "shop": {"env": _ID, "config": {"num_products": 50, "n_validation": 2, "n_test": 2}},
+        "guess": {"env": "arlarena/Guess-v0"},
+    }
+    check_text_env("arlarena/Mixture-v0", episodes=2, fresh_process=False, envs=envs)
+
+
 def _play(env: Any, task_id: str, actions: list[str]) -> tuple[float, dict[str, Any]]:
     _, info = env.reset(options={"task_id": task_id})
     total = 0.0
