@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ def read_sections(
         ConfigError: the file is missing or not YAML, or an override is not of the form ``section.key=value``.
     """
     file = Path(path)
-    if not file.is_file():
+    if not isfile(file):
         raise ConfigError(_not_a_file(str(path), kind))
     tree, places = read_yaml(file)
     sections = {str(name): dict(_mapping(values, name, file.name)) for name, values in tree.items()}
@@ -188,7 +189,7 @@ def _not_a_file(name: str, kind: str) -> str:
         if kind == "configuration"
         else (STUDIES, "run configuration", CONFIGS, "train")
     )
-    hint = f" It is a {other}: use `arlarena {command}`." if (other_folder / f"{name}.yaml").is_file() else ""
+    hint = f" It is a {other}: use `arlarena {command}`." if isfile(other_folder / f"{name}.yaml") else ""
     shipped = sorted(file.stem for file in folder.glob("*.yaml"))
     return f"{kind} {name!r} is not a file.{hint} Shipped: {', '.join(shipped)}."
 
@@ -196,7 +197,7 @@ def _not_a_file(name: str, kind: str) -> str:
 def shipped_config(name: str) -> Path:
     """Return the path of a configuration that comes with the package, by name or as a path."""
     shipped = CONFIGS / f"{name}.yaml"
-    return shipped if shipped.is_file() else Path(name)
+    return shipped if isfile(shipped) else Path(name)
 
 
 def build_run_config(sections: Sections, places: Places, file: str) -> RunConfig:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = (), *, size: str | N
 def shipped_study(name: str) -> Path:
     """Return the path of a study that comes with the package, by name or as a path."""
     shipped = STUDIES / f"{name}.yaml"
-    return shipped if shipped.is_file() else Path(name)
+    return shipped if isfile(shipped) else Path(name)
 
 
 # --- the section --------------------------------------------------------------------------------------------------
@@ -264,7 +265,7 @@ def _over_base(
         raise ConfigError(f"--size={size!r} is not among study.base ({place}): {', '.join(base) or 'it has no sizes'}.")
     where = f"study.base.{chosen}={base[chosen]!r} ({place_of(places, STUDY, 'base', chosen, otherwise=file)})"
     own = shipped_config(base[chosen])
-    if not own.is_file() and shipped_study(base[chosen]).is_file():
+    if not isfile(own) and isfile(shipped_study(base[chosen])):
         raise ConfigError(f"{where} is a study itself; it must be a run configuration.")
     try:
         below, of_base, _ = read_sections(own)
