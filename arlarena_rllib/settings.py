@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -183,10 +183,21 @@ SETTINGS: dict[str, Setting] = {
 
 
 def _rate(value: Any) -> str | None:
-    if isinstance(value, (list, tuple)):  # RLlib's schedule of [timestep, rate] pairs checks itself
-        return None
+    if isinstance(value, (list, tuple)):
+        return (
+            None
+            if _is_schedule(value)
+            else "must be a number > 0, or RLlib's schedule: [[0, rate], [timestep, rate], ...]"
+        )
     problem = _number(0)(value)
     return "must be a number > 0, or RLlib's schedule" if problem or value in (0, math.inf) else None
+
+
+def _is_schedule(value: Sequence[Any]) -> bool:
+    """Say whether RLlib will take the value for a schedule; it would say so only when the learner is built."""
+    pairs = [tuple(pair) for pair in value if isinstance(pair, (list, tuple)) and len(pair) == 2]
+    is_right = len(pairs) == len(value) >= 2 and not any(_number(0)(number) for pair in pairs for number in pair)
+    return is_right and pairs[0][0] == 0
 
 
 RLLIB_SETTINGS: dict[str, Setting] = {

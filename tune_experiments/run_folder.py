@@ -13,11 +13,22 @@ from tune_experiments.progress import ProgressDisplay
 _OF_A_RUN = ("config.yaml", "trials", "base", "start")
 """What tells a run's folder from any other; the first of them is there within seconds."""
 
+_OF_THE_STORAGE = ("mlflow.db", "mlflow_artifacts", "mlflow_undelivered")
+"""Beside the folders of the runs."""
+_LONGEST = 200
+"""Of a name, in bytes: a file system has 255, and the lock's name and those of earlier runs are longer."""
+
 
 def check_name(name: str) -> None:
     """Raise :class:`ConfigError` when a run's name is not the name of one folder."""
-    if not name or name in (".", "..") or "/" in name or "\0" in name:
-        raise ConfigError(f"run.name={name!r} must be the name of one folder below run.storage_path, without '/'.")
+    is_name = name.strip() and name not in (".", "..") and "/" not in name and name.isprintable()
+    if not is_name or len(name.encode()) > _LONGEST:
+        raise ConfigError(
+            f"run.name={name!r} must be the name of one folder below run.storage_path: one line without '/', at most "
+            f"{_LONGEST} bytes."
+        )
+    if name in _OF_THE_STORAGE:
+        raise ConfigError(f"run.name={name!r} is taken: run.storage_path has {', '.join(_OF_THE_STORAGE)} for MLflow.")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
 
 from arlarena_rllib.errors import ConfigError, nearest
+from arlarena_rllib.objectives import AXES
 from tune_experiments.population import MUTATIONS, StudyPopulation, flat_mutations
 
 ASHA, PBT = "asha", "pbt"
@@ -20,6 +21,16 @@ _PBT_ARGUMENTS = {
     *("perturbation_interval", "burn_in_period", "quantile_fraction", "resample_probability", "synch", MUTATIONS),
 }
 TIME = "training_iteration"
+_COUNTS = (1, 1_000_000)
+_RANGES: dict[str, tuple[float, float]] = {
+    "quantile_fraction": (1e-6, 0.5),
+    "resample_probability": (0, 1),
+    "reduction_factor": (1.000001, 1_000_000),
+    "brackets": (1, 100),
+}
+"""Smallest and largest value of what is no number of iterations."""
+_FIXED = ("method", "task", *AXES)
+"""Keys of section ``training`` that make another method: a checkpoint of one need not fit the other."""
 
 
 def check_scheduler(given: Mapping[str, Any], place: str) -> None:
@@ -69,12 +80,13 @@ def _check_arguments(arguments: Mapping[str, Any], allowed: set[str], of: type) 
                 f"Allowed: {', '.join(sorted(allowed))}."
             )
         if key == "synch":
-            low, high, is_right = 0, 1, isinstance(value, bool)
+            wanted = "" if isinstance(value, bool) else "true or false"
         else:
-            low, high = (0, 1) if key in ("quantile_fraction", "resample_probability") else (1, 1_000_000)
-            is_right = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
-        if not is_right:
-            wanted = "true or false" if key == "synch" else f"a number from {low} to {high}"
+            low, high = _RANGES.get(key, _COUNTS)
+            kinds = (int,) if key == "brackets" else (int, float)
+            is_right = isinstance(value, kinds) and not isinstance(value, bool) and low <= value <= high
+            wanted = "" if is_right else f"a {'whole ' if key == 'brackets' else ''}number from {low:g} to {high:g}"
+        if wanted:
             raise ConfigError(f"study.scheduler.{key}={value!r} must be {wanted}.")
 
 
@@ -88,9 +100,16 @@ def _mutations(given: Any) -> dict[str, list[Any]]:
             or not key.startswith("training.")
             or not isinstance(values, list)
             or len(values) < 2
+            or any(value in values[:number] for number, value in enumerate(values))
         ):
             raise ConfigError(
-                f"{name}: {key!r}: {values!r} must be a key of section training, with a list of two values or more."
+                f"{name}: {key!r}: {values!r} must be a key of section training, with a list of two values or more, all "
+                "different."
+            )
+        if key.partition(".")[2] in _FIXED:
+            raise ConfigError(
+                f"{name}: {key!r} does not mutate: the members of a population exchange checkpoints, so all have one method. "
+                "Compare methods as arms."
             )
     return flat_mutations(given)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ _FILES = ("config.yaml", "study.json", "report.html", "report.md")
 """Beside the folders of the tasks."""
 _ALONE = ("debugging.seed", "environment.env", "environment.env_config")
 """What an arm may not change: seeds and tasks are the study's."""
+_MOST_SETTINGS = 1000
+"""Of an arm's grid: each is checked, which takes milliseconds, and a product of ten keys fills the memory."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,10 @@ def _grid(given: Any, method: Any, where: str, place: str) -> list[Setting]:
         for key, values in given.items():
             if not isinstance(values, list) or not values:
                 raise ConfigError(f"{where}.{key}={values!r} ({place}) must be a list of values.")
+        _check_count(math.prod(map(len, given.values())), where, place)
         settings = [dict(zip(given, values, strict=True)) for values in itertools.product(*given.values())]
     elif isinstance(given, list) and all(isinstance(setting, Mapping) and setting for setting in given):
+        _check_count(len(given), where, place)
         settings = [dict(setting) for setting in given]
     else:
         none = " Leave it out for an arm without a search." if not given else ""
@@ -115,6 +120,11 @@ def _grid(given: Any, method: Any, where: str, place: str) -> list[Setting]:
     for setting in settings:
         _check_names(setting, where, place)
     return settings
+
+
+def _check_count(count: int, where: str, place: str) -> None:
+    if count > _MOST_SETTINGS:
+        raise ConfigError(f"{where} ({place}) has {count:,} settings; at most {_MOST_SETTINGS:,} are allowed.")
 
 
 def read_tasks(given: Mapping[str, Any], places: Places, file: str) -> dict[str, Setting]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ _EVALUATION_NAMES = (
     "episode_return_mean",
 )
 _LISTS = ("confirm_seeds", "stop_on_collapse")
+_MOST_COMBINATIONS = 256
+"""Of mutations, that are checked together; a check takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -299,9 +302,17 @@ def _laid_over(run: RunConfig, layers: Sequence[tuple[Setting, tuple[str, ...]]]
 
 def _check_trials(study: Study) -> None:
     """Refuse settings that cannot work, trials that would be the same, and a choice that is made on the test tasks."""
+    of_tasks: dict[str, str] = {}
     for task in study.tasks:
         with naming(study.name_of(task)):
-            study.run_of(task).checked()
+            run = study.run_of(task)
+            resolved = repr(run.resolved(run.checked()))
+        if resolved in of_tasks:
+            place = place_of(study.places, *TASKS, task, otherwise=run.place)
+            raise ConfigError(
+                f"study.tasks.{task} ({place}) is the same as study.tasks.{of_tasks[resolved]}: leave one out."
+            )
+        of_tasks[resolved] = task
     for task in study.tasks:
         seen: dict[str, str] = {}
         for arm in study.arms:
@@ -344,15 +355,24 @@ def _check_population(study: Study, task: str) -> None:
         problem = "goes without study.max_concurrent: all members are there from the start and share the cluster"
     elif every and interval % every:
         problem = f"needs a perturbation_interval that is a multiple of evaluation.evaluation_interval={every}"
+    elif (first := max(interval, given.get("burn_in_period", 0))) >= run.run.iterations:
+        problem = (
+            f"would exchange nothing: its first exchange is after iteration {first:g}, and "
+            f"run.iterations={run.run.iterations}"
+        )
     else:
         problem = ""
     place = place_of(study.places, STUDY, "scheduler", otherwise=run.place)
     if problem:
         raise ConfigError(f"study.scheduler.type={PBT!r} ({place}) {problem}.")
-    for key, values in given[MUTATIONS].items():
-        for value in values:
-            with naming(f"study.scheduler.{MUTATIONS}.{key}={value!r} ({place})"):
-                _laid_over(run, [({key: value}, (STUDY, "scheduler"))], study.places).checked()
+    mutations = given[MUTATIONS]
+    settings = [{key: value} for key, values in mutations.items() for value in values]
+    if len(mutations) > 1 and math.prod(map(len, mutations.values())) <= _MOST_COMBINATIONS:
+        settings += [dict(zip(mutations, values, strict=True)) for values in itertools.product(*mutations.values())]
+    for setting in settings:
+        words = ", ".join(f"{key}={value!r}" for key, value in setting.items())
+        with naming(f"study.scheduler.{MUTATIONS}.{words} ({place})"):
+            _laid_over(run, [(setting, (STUDY, "scheduler", MUTATIONS))], study.places).checked()
 
 
 def _check_metric(metric: str, config: ARLArenaConfig) -> None:

@@ -29,9 +29,17 @@ def progress() -> ProgressDisplay:
     return ProgressDisplay(stream=io.StringIO(), live=False)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc", "../x", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "/etc", "../x", "a\0b", "a\nb", "  ", "a" * 201, "\u00fc" * 101]
+)
 def test_name_that_is_no_single_folder_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"run\.name=.* must be the name of one folder"):
+        check_name(name)
+
+
+@pytest.mark.parametrize("name", ["mlflow.db", "mlflow_artifacts", "mlflow_undelivered"])
+def test_name_of_what_mlflow_has_in_the_storage_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"run\.name='{name}' is taken"):
         check_name(name)
 
 

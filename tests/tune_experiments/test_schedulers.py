@@ -37,8 +37,27 @@ def test_asha_takes_tunes_own_arguments() -> None:
         ({"type": "pbt", "mutations": {"training.lr": [1, 2]}, "synch": 1}, r"synch=1 must be true or false"),
         (
             {"type": "pbt", "mutations": {"training.lr": [1, 2]}, "quantile_fraction": 0.7},
-            r"refuses .*quantile_fraction",
+            r"quantile_fraction=0\.7 must be a number from 1e-06 to 0\.5",
         ),
+        (
+            {"type": "pbt", "mutations": {"training.lr": [1, 2]}, "quantile_fraction": 0},
+            r"quantile_fraction=0 must be a number from 1e-06 to 0\.5",
+        ),
+        (
+            {"type": "pbt", "mutations": {"training.lr": [1, 1.0]}},
+            r"'training\.lr': \[1, 1\.0\] must be .* all different",
+        ),
+        (
+            {"type": "pbt", "mutations": {"training.method": ["grpo", "ppo"]}},
+            r"'training\.method' does not mutate: .* as arms",
+        ),
+        (
+            {"type": "pbt", "mutations": {"training.advantage": ["grpo", "gae_token"]}},
+            r"'training\.advantage' does not",
+        ),
+        ({"type": "asha", "reduction_factor": 1}, r"reduction_factor=1 must be a number from 1"),
+        ({"type": "asha", "brackets": 2.5}, r"brackets=2\.5 must be a whole number from 1 to 100"),
+        ({"type": "asha", "brackets": 10**6}, r"brackets=1000000 must be a whole number from 1 to 100"),
         ({"type": "asha", "grace_period": 9, "max_t": 8}, r"refuses .*grace_period must be <= max_t"),
     ],
 )

@@ -12,6 +12,7 @@ from tune_experiments.method_grids import grid_of
 from tune_experiments.run_config import load_run_config
 from tune_experiments.study_config import STUDIES, Study, load_study, shipped_study
 
+PRODUCT = ", ".join(f"training.key{number}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]" for number in range(10))
 HEAD = """
 environment: {env: arlarena/Guess-v0}
 evaluation: {evaluation_interval: 2}
@@ -146,6 +147,18 @@ def test_every_method_has_a_grid_that_it_reads(tmp_path: Path, method: str) -> N
             r"study\.arms\.a\.grid=\{\} \(study\.yaml, line 4\) must be 'auto'.* Leave it out",
         ),
         ("study: {arms: [null]}", r"study\.arms=\[None\] \(study\.yaml, line 4\): None is not the name of a method"),
+        (
+            "study: {arms: [grpo], tasks: {a: {}, b: {}}}",
+            r"study\.tasks\.b \(study\.yaml, line 4\) is the same as .*\.a",
+        ),
+        (
+            f"study: {{arms: {{a: {{training.method: gspo, grid: {{{PRODUCT}}}}}}}}}",
+            r"study\.arms\.a\.grid \(study\.yaml, line 4\) has 10,000,000,000 settings; at most 1,000 are allowed",
+        ),
+        (
+            "study: {arms: {a: {training.method: gspo, training.lr: [1e-4, 3e-4]}}}",
+            r"study\.arms\.a: .*lr=\[.* schedule",
+        ),
         ("study: {arms: {'a b': {}}}", r"the name of an arm has up to 64 letters"),
         ("study: {arms: [grpo], tasks: {t: {environment.env: nowhere-v0}}}", r"nowhere-v0"),
     ],
@@ -259,6 +272,8 @@ def test_unknown_size_is_refused() -> None:
 
 PBT = "{type: pbt, perturbation_interval: 4, mutations: {training.lr: [1e-4, 2e-4], training.clip_low: [1e-3, 3e-3]}}"
 ONE_ARM = "a: {training.method: gspo}"
+SCHEDULES = "[1e-3, [[0, 1e-3], [9, 1e-4]]], training.lr_warmup_iterations: [0, 5]"
+"""Each value goes with the other's default, not each with each."""
 
 
 def test_population_is_one_arm_whose_members_mutate_what_its_method_reads(tmp_path: Path) -> None:
@@ -279,6 +294,14 @@ def test_population_is_one_arm_whose_members_mutate_what_its_method_reads(tmp_pa
         (
             f"arms: {{{ONE_ARM}}}, scheduler: {PBT.replace('training.clip_low', 'training.tau_pos')}",
             r"study\.scheduler\.mutations\.training\.tau_pos=0\.001 .*tau_pos",
+        ),
+        (
+            f"arms: {{{ONE_ARM}}}, scheduler: {PBT.replace('interval: 4', 'interval: 20')}",
+            r"would exchange nothing: its first exchange is after iteration 20, and run\.iterations=20",
+        ),
+        (
+            f"arms: {{{ONE_ARM}}}, scheduler: {PBT.replace('[1e-4, 2e-4], training.clip_low: [1e-3, 3e-3]', SCHEDULES)}",
+            r"mutations\.training\.lr=\[\[0, 0\.001\], \[9, 0\.0001\]\], training\.lr_warmup_iterations=5 .* schedule of its own",
         ),
         (f"arms: {{{ONE_ARM}}}, scheduler: {PBT.replace('1e-4', '-1.0')}", r"mutations\.training\.lr=-1\.0 .*lr"),
     ],
