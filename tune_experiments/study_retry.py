@@ -63,7 +63,7 @@ def drop_without_checkpoint(trials: Path, ids: Collection[str]) -> list[str]:
 
 
 def _read(entry: list[str]) -> Trial:
-    trial = Trial.from_json_state(entry[0])
+    trial = Trial.from_json_state(entry[0], stub=True)  # this process may not know the trainable yet
     trial.restore_run_metadata(entry[1])
     return trial
 

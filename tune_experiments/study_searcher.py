@@ -97,8 +97,7 @@ class StudySearcher(Searcher):
         Path(checkpoint_path).write_bytes(pickle.dumps({"folder": str(self._folder)}))
 
     def restore(self, checkpoint_path: str) -> None:
-        """Read the journal anew."""
-        self._journal = None
+        """Nothing: the journal is the memory, and others hold this searcher's."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_journal": None, "_is_closed": False}
