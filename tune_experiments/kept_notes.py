@@ -127,7 +127,8 @@ def _time_of_notes(folder: Path) -> int:
 def _is_readable(file: Path) -> bool:
     try:
         if file.match(_NEWEST):
-            json.loads(file.read_text())
+            state = json.loads(file.read_text())
+            return isinstance(state["runner_data"], dict) and isinstance(state["trial_data"], list)
         else:
             pickle.loads(file.read_bytes())  # whatever its name ends with
     except Exception:  # noqa: BLE001 - a cut-off pickle raises anything

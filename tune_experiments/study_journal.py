@@ -155,29 +155,32 @@ class StudyJournal:
             if "value" in event:
                 self._values.setdefault(trial, {})[iteration] = float(event["value"])
         elif event["event"] == ENDED:
+            if event["how"] not in (FINISHED, STOPPED, FAILED):
+                raise ValueError(f"how={event['how']!r}")
             self._ends[trial] = event["how"]
         elif event["event"] == RETRIED:
-            del self._ends[trial]
+            self._ends.pop(trial, None)
         elif event["event"] == LOST:
             for known in (self._keys, self._curves, self._values, self._before, self._ends, self._repeated):
                 known.pop(trial, None)
+        else:
+            raise ValueError(f"event={event['event']!r}")
 
     def _read(self) -> None:
-        if not self._file.exists():
-            self._file.touch()
-            return
         try:
-            text = self._file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise CheckpointError(f"{self._file} is not text: {error}") from error
-        whole, cut = text.rsplit("\n", 1) if "\n" in text else ("", text)
-        if cut:
-            self._file.write_text(whole + "\n" if whole else "", encoding="utf-8")
-        for number, line in enumerate(filter(None, whole.split("\n")), start=1):
+            self._file.touch()
+            text = self._file.read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{self._file} cannot be read: {error.strerror}.") from error
+        whole = text[: text.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.splitlines(), start=1):
             try:
-                self._take(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
+                if line.strip():
+                    self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                 raise CheckpointError(f"{self._file}, line {number} is not an event of a study: {error}") from error
+        if whole != text:
+            os.truncate(self._file, len(whole))  # never written anew, so that a kill now loses nothing either
 
 
 def _finite(value: Any) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -17,6 +18,8 @@ class Cell:
 
 
 Row = Sequence[Cell | str]
+_MARKUP = re.compile(r"[\\|*_`\[\]~]")
+"""What Markdown takes for more than text."""
 
 
 @dataclass(frozen=True)
@@ -118,21 +121,21 @@ def _html_row(row: Row, table: Table) -> str:
 
 def to_markdown(document: Document) -> str:
     """Return the same text and tables; a picture is only named."""
-    lines = [f"# {document.title}", ""]
-    lines += [f"- {name}: {_markdown_text(value)}" for name, value in document.facts]
+    lines = [f"# {_markdown_text(document.title)}", ""]
+    lines += [f"- {_markdown_text(name)}: {_markdown_text(value)}" for name, value in document.facts]
     for section in document.sections:
-        lines += ["", f"{'#' * section.level} {section.title}"]
+        lines += ["", f"{'#' * section.level} {_markdown_text(section.title)}"]
         for text in section.text:
             lines += ["", _markdown_text(text)]
         for table in section.tables:
             lines += ["", *_markdown_table(table)]
         if section.picture:
-            lines += ["", f"(Picture in report.html: {section.caption})"]
+            lines += ["", f"(Picture in report.html: {_markdown_text(section.caption)})"]
     return "\n".join([*lines, ""])
 
 
 def _markdown_table(table: Table) -> list[str]:
-    lines = [f"**{table.caption}**", ""] if table.caption else []
+    lines = [f"**{_markdown_text(table.caption)}**", ""] if table.caption else []
     lines.append("| " + " | ".join(map(_markdown_text, table.head)) + " |")
     lines.append("|" + "|".join("--:" if side == "r" else "---" for side in table.align) + "|")
     for row in table.rows:
@@ -149,7 +152,12 @@ def _markdown_cell(cell: Cell) -> str:
 
 def _markdown_text(text: str) -> str:
     """Return one line in which nothing is markup that was not meant as such."""
-    return escape(" ".join(text.split()), quote=False).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+    return _MARKUP.sub(r"\\\g<0>", escape(" ".join(_printable(text).split()), quote=False))
+
+
+def _printable(text: str) -> str:
+    """Return the text without what a terminal would obey, colours in an error say."""
+    return "".join(sign if sign.isprintable() or sign.isspace() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
 def _cell(cell: Cell | str) -> Cell:

@@ -82,6 +82,12 @@ class StudyPlan:
         confirmations = [key for arm in self.arms for key in self._confirmations(arm, known)]
         return [key for key in (*searches, *confirmations) if key not in known]
 
+    def has(self, key: TrialKey) -> bool:
+        """Say whether a trial can be one of this plan."""
+        settings = next((len(arm.settings) for arm in self.arms if arm.name == key.arm), 0)
+        seeds = {SEARCH: (self.search_seed,), CONFIRM: self.confirm_seeds}.get(key.purpose, ())
+        return key.seed in seeds and isinstance(key.setting, int) and 0 <= key.setting < settings
+
     def is_over(self, known: Mapping[TrialKey, Outcome | None]) -> bool:
         """Say whether nothing runs and nothing can start any more."""
         return not self.open_trials(known) and all(outcome is not None for outcome in known.values())

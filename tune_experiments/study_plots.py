@@ -88,6 +88,10 @@ def panels() -> tuple[Panel, ...]:
     )  # fmt: skip
 
 
+_DRAWABLE = 1e100
+"""Matplotlib cannot make ticks for values near the largest float."""
+
+
 def trial_points(trial: TrialRecord, panel: Panel) -> Points:
     """Return iteration -> finite value; an iteration that is there twice counts as it was last."""
     points = {}
@@ -96,7 +100,7 @@ def trial_points(trial: TrialRecord, panel: Panel) -> Points:
     for number, row in enumerate(trial.history, start=1):
         at = row.get("training_iteration", math.nan)
         points[int(at) if math.isfinite(at) else number] = row.get(panel.metric, math.nan)
-    return {at: value for at, value in points.items() if math.isfinite(value)}
+    return {at: value for at, value in points.items() if abs(value) < _DRAWABLE}
 
 
 def band(seeds: Sequence[Points]) -> Band:

@@ -177,6 +177,13 @@ class StudyRecord(JsonRecord):
         missing = [key for key in STABILITY_KEYS if key not in self.stability]
         if missing:
             raise ConfigError(f"stability lacks {', '.join(missing)}; it needs {', '.join(STABILITY_KEYS)}.")
+        for key in STABILITY_KEYS[1:]:
+            value, most = self.stability[key], 1 if key == "tail_fraction" else math.inf
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not 0 <= value <= most or (value == 0 and most == 1):
+                raise ConfigError(
+                    f"stability.{key}={value!r} must be a number {'in (0, 1]' if most == 1 else 'from 0'}."
+                )
         arms = [arm.name for arm in self.arms]
         if len(set(arms)) < len(arms):
             raise ConfigError(f"arms={arms} must have different names.")

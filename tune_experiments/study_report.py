@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def write_report(record: StudyRecord, folder: Path) -> ReportFiles:
     """Write ``report.html`` and ``report.md`` to ``folder``; a study without results gets a report that says so.
 
     Raises:
-        ConfigError: one of them is a directory.
+        ConfigError: one of them is a directory, or cannot be written.
     """
     files = ReportFiles(folder / "report.html", folder / "report.md")
     for file in (files.html, files.markdown):
@@ -58,9 +59,14 @@ def write_report(record: StudyRecord, folder: Path) -> ReportFiles:
                 f"the report cannot be written: {file} is a directory. Move it away, then `arlarena report`."
             )
     document = study_document(record)
-    folder.mkdir(parents=True, exist_ok=True)
-    files.html.write_text(to_html(document), encoding="utf-8")
-    files.markdown.write_text(to_markdown(document), encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files.html.write_text(to_html(document), encoding="utf-8")
+        files.markdown.write_text(to_markdown(document), encoding="utf-8")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise ConfigError(f"the report cannot be written to {folder}: {error.strerror}.") from error
     return files
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from tune_experiments.study_journal import FAILED, FINISHED, STOPPED, StudyJourn
 from tune_experiments.study_plan import CONFIRM, TrialKey
 from tune_experiments.study_record import ArmRecord, StudyRecord, TestResult, TrialRecord
 
-TESTS = "tests"
+TESTS, TRIALS = "tests", "trials"
 STATUS: dict[str | None, Literal["finished", "stopped", "failed"]] = {
     FINISHED: "finished", STOPPED: "stopped", FAILED: "failed", None: "failed",
 }  # fmt: skip
@@ -49,7 +50,9 @@ class TaskTrials:
 
     def trial_folder(self, trial_id: str) -> Path | None:
         """Return Tune's folder of a trial; None when it has none."""
-        return next(self.folder.glob(f"trials.*/*-{trial_id}"), None)
+        return next(
+            (home for trials in tune_folders(self.folder) for home in trials.glob(f"*-{escape(trial_id)}")), None
+        )
 
     def without_folder(self) -> list[TrialKey]:
         """Return the trials that have ended and whose folders are gone."""
@@ -64,6 +67,16 @@ class TaskTrials:
         """Return the newest whole checkpoint of a trial."""
         home = self.trial_folder(trial_id)
         return newest_whole(home) if home else None
+
+
+def tune_folders(folder: Path) -> list[Path]:
+    """Return the folders of Tune's experiments in a task's ``folder``, oldest first; a copy like `trials.0.bak` is none."""
+    found = [
+        path
+        for path in folder.glob(f"{TRIALS}.*")
+        if path.name.removeprefix(f"{TRIALS}.").isdecimal() and path.is_dir()
+    ]
+    return sorted(found, key=lambda path: int(path.suffix[1:]))
 
 
 def test_policies(study: Study, trials: TaskTrials, progress: ProgressDisplay) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from ray.tune.search import Searcher
 from ray.tune.utils import flatten_dict
 
+from arlarena_rllib.errors import CheckpointError
 from tune_experiments.study_config import StabilitySettings
 from tune_experiments.study_journal import FAILED, FINISHED, STOPPED, StudyJournal
 from tune_experiments.study_plan import StudyPlan, TrialKey
@@ -58,7 +59,12 @@ class StudySearcher(Searcher):
     def journal(self) -> StudyJournal:
         """What the trials did so far."""
         if self._journal is None:
-            self._journal = StudyJournal(self._folder / "journal.jsonl", self._stability, self._iterations)
+            file = self._folder / "journal.jsonl"
+            journal = StudyJournal(file, self._stability, self._iterations)
+            for trial_id, key in journal.keys().items():
+                if not self._plan.has(key):
+                    raise CheckpointError(f"{file}: trial {trial_id}, {key}, is none of this study's.")
+            self._journal = journal
         return self._journal
 
     def name_of(self, trial_id: str) -> str:

@@ -37,14 +37,14 @@ from tune_experiments.study_config import Study
 from tune_experiments.study_plan import TrialKey
 from tune_experiments.study_record import StudyRecord, TrialRecord
 from tune_experiments.study_report import ReportFiles, write_report
-from tune_experiments.study_results import TaskTrials, record_of, test_policies
+from tune_experiments.study_results import TRIALS, TaskTrials, record_of, test_policies, tune_folders
 from tune_experiments.study_retry import DECIDED, drop_without_checkpoint, failed_to_retry, reopen_in_notes
 from tune_experiments.study_searcher import StudySearcher
 from tune_experiments.study_stopper import errors_of_stoppers, study_stopper
 from tune_experiments.tracking import MLflowTracker
 from tune_experiments.train import env_data_tag, method_tags, needed_resources, start_cluster
 
-TRIALS, STARTS = "trials", "starts"
+STARTS = "starts"
 STUDY_FILE, SETTINGS_FILE = "study.json", "config.yaml"
 
 
@@ -133,7 +133,7 @@ def _hold_to(folder: Path, study: Study, *, resume: bool) -> float:
                 f"--resume continues the study in {folder} as it was. Different now: {', '.join(changed[:5])}. "
                 "Give the same file and overrides, or start a new study with another run.name."
             )
-        return float(before["began"])
+        return before["began"]
     began = time.time()
     file.write_text(yaml.safe_dump({"began": began, "settings": settings}, sort_keys=False))
     return began
@@ -148,9 +148,9 @@ def _began_with(file: Path) -> dict[str, Any]:
     try:
         before = yaml.safe_load(file.read_text(encoding="utf-8"))
         if {"began", "settings"} == before.keys() and all(isinstance(v, dict) for v in before["settings"].values()):
-            return before
+            return {**before, "began": float(before["began"])}
         problem = "it has other keys"
-    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError, yaml.YAMLError) as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
     raise CheckpointError(f"{file} does not say how a study began ({problem}), so there is none to resume.")
 
@@ -193,7 +193,7 @@ def run_task(
         run.run.iterations,
         members,  # of a population all are there from the start and take turns
     )
-    if resume and any(folder.glob(f"{TRIALS}.*")) and not searcher.journal.trial_ids():
+    if resume and tune_folders(folder) and not searcher.journal.trial_ids():
         raise CheckpointError(
             f"{folder} has trials, but its journal.jsonl is gone or empty: the study cannot go on from it."
         )
@@ -338,7 +338,7 @@ def _tuner(
         trial_dirname_creator=partial(_trial_folder, searcher),
     )
     shorten_sync_errors()
-    trials = max(folder.glob(f"{TRIALS}.*"), key=lambda path: int(path.suffix[1:]), default=folder / f"{TRIALS}.0")
+    trials = max(tune_folders(folder), key=_number, default=folder / f"{TRIALS}.0")
     if resume and trials.is_dir():
         repair_notes(folder, trials)
     if resume and (known := _trials_known_to_tune(trials)) is not None:
@@ -359,7 +359,7 @@ def _tuner(
     if resume and (lost := searcher.journal.drop_unfinished()):
         progress.message(f"Tune's notes are missing or cut off; {len(lost)} unfinished trials start anew")
     if resume and trials.is_dir():
-        trials = trials.with_name(f"{TRIALS}.{int(trials.suffix[1:]) + 1}")
+        trials = trials.with_name(f"{TRIALS}.{_number(trials) + 1}")
     return tune.Tuner(
         ARLArena,
         param_space=base,
@@ -378,6 +378,10 @@ def _tuner(
             failure_config=tune.FailureConfig(max_failures=settings.max_failures),
         ),
     )
+
+
+def _number(trials: Path) -> int:
+    return int(trials.suffix[1:])
 
 
 def _trial_name(searcher: StudySearcher, trial: Any) -> str:

@@ -59,8 +59,11 @@ def stability_rule(
     if not 0.0 < tail_fraction <= 1.0:
         raise ValueError(f"tail_fraction={tail_fraction!r} must be in (0, 1].")
     tail = success[-math.ceil(round(tail_fraction * len(success), 9)) :]
-    mean = math.fsum(tail) / len(tail)
-    variance = math.fsum((value - mean) ** 2 for value in tail) / len(tail)
+    try:
+        mean = math.fsum(tail) / len(tail)
+        variance = math.fsum((value - mean) ** 2 for value in tail) / len(tail)
+    except OverflowError:  # of a metric that is no success rate
+        mean, variance = math.fsum(value / len(tail) for value in tail), math.inf
     drop = max(*success, mean if start is None else start) - mean
     is_steady = variance < threshold
     return Stability(len(tail), mean, variance, drop, is_steady, is_steady and drop <= max_drop)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from ray.train._internal.checkpoint_manager import _CheckpointManager
 from ray.train._internal.session import _TrainingResult
 from ray.tune import Checkpoint, CheckpointConfig
@@ -51,6 +52,14 @@ def test_repair_replaces_what_is_cut_off_and_nothing_else(tmp_path: Path) -> Non
 def test_repair_without_a_copy_takes_the_notes_of_the_call_before(tmp_path: Path) -> None:
     _write(tmp_path / "trials", 6)
     (tmp_path / "trials" / "experiment_state-2026-01-02.json").write_text('{"trial_data": [')
+    repair_notes(tmp_path, tmp_path / "trials")
+    assert [file.name for file in (tmp_path / "trials").glob("experiment_state*")] == [STATE]
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "3", '{"trial_data": [], "runner_data": 3}'])
+def test_repair_takes_json_of_something_else_for_no_notes(tmp_path: Path, text: str) -> None:
+    _write(tmp_path / "trials", 6)
+    (tmp_path / "trials" / "experiment_state-2026-01-02.json").write_text(text)
     repair_notes(tmp_path, tmp_path / "trials")
     assert [file.name for file in (tmp_path / "trials").glob("experiment_state*")] == [STATE]
 

@@ -105,6 +105,58 @@ def test_bytes_and_values_of_another_kind_are_refused(tmp_path: Path, text: byte
         journal(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"event": "ended", "trial": "t", "how": "won"}',
+        '{"event": "lunch", "trial": "t"}',
+        '{"event": "result", "trial": "t", "iteration": Infinity}',
+        "[" * 5000 + "]" * 5000,
+    ],
+)
+def test_line_of_something_else_is_named_and_kept(tmp_path: Path, line: str) -> None:
+    fill(journal(tmp_path), "t", [0.5], how=None)
+    file = tmp_path / "journal.jsonl"
+    text = f"{file.read_text()}\n{line}\n" + '{"event": "ended"'
+    file.write_text(text)
+    with pytest.raises(CheckpointError, match=r"journal\.jsonl, line 4 is not an event of a study"):
+        journal(tmp_path)
+    assert file.read_text() == text
+
+
+def test_folder_in_the_place_of_the_journal_is_told(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").mkdir()
+    with pytest.raises(CheckpointError, match=r"journal\.jsonl cannot be read: Is a directory"):
+        journal(tmp_path)
+
+
+def test_lines_that_are_there_twice_change_nothing(tmp_path: Path) -> None:
+    notes = journal(tmp_path)
+    fill(notes, "t", [0.5, 0.5], how=FAILED)
+    notes.retried("t")
+    notes.ended("t", FINISHED)
+    file = tmp_path / "journal.jsonl"
+    file.write_text("".join(line + line for line in file.read_text().splitlines(True)))
+    again = journal(tmp_path)
+    assert again.outcomes() == notes.outcomes() and again.how_ended("t") == FINISHED
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        TrialKey("b", 0, SEARCH, 0),
+        TrialKey("a", 2, SEARCH, 0),
+        TrialKey("a", 0, SEARCH, 1),
+        TrialKey("a", 0, CONFIRM, 0),
+        TrialKey("a", 0, "play", 0),
+    ],
+)
+def test_trial_of_another_study_is_named(tmp_path: Path, key: TrialKey) -> None:
+    fill(journal(tmp_path), "t", [0.5], key)
+    with pytest.raises(CheckpointError, match=r"journal\.jsonl: trial t, .* is none of this study's"):
+        searcher(tmp_path).journal.keys()
+
+
 def test_trial_unknown_to_tune_is_free_again(tmp_path: Path) -> None:
     notes = journal(tmp_path)
     fill(notes, "t", [0.5] * 4)

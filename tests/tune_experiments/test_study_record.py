@@ -65,6 +65,10 @@ def _set(document: dict[str, Any], keys: list[Any], value: Any) -> None:
         (["trials", 1, "trial_id"], "sampo-confirm-1", "trial_id='sampo-confirm-1' is there twice"),
         (["trails"], [], "trails: Unexpected keyword argument"),
         (["stability"], {"metric": "x"}, "stability lacks tail_fraction, threshold, max_drop"),
+        (["stability", "tail_fraction"], 0, r"stability\.tail_fraction=0 must be a number in \(0, 1\]"),
+        (["stability", "tail_fraction"], 2, r"stability\.tail_fraction=2 must be a number in \(0, 1\]"),
+        (["stability", "threshold"], "x", r"stability\.threshold='x' must be a number from 0"),
+        (["stability", "max_drop"], None, r"stability\.max_drop=None must be a number from 0"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_with_file_and_key(tmp_path: Path, keys: list[Any], value: Any, said: str) -> None:

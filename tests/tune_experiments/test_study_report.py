@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from study_cases import full_study, history, result, study, trial
 
-from arlarena_rllib.errors import CheckpointError
+from arlarena_rllib.errors import CheckpointError, ConfigError
 from tune_experiments.cli import main
 from tune_experiments.study_record import ArmRecord, StudyRecord
 from tune_experiments.study_report import report_command, write_report
@@ -220,6 +220,36 @@ def test_directory_in_the_way_of_the_report_is_told(
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{tmp_path / name} is a directory. Move it away" in line
     assert {path.name for path in tmp_path.iterdir()} == {"study.json", name}
+
+
+def test_markup_in_names_is_text(tmp_path: Path) -> None:
+    bad = "<script>*x*</script>[a](b)`c`\\|\x1b[31m"
+    record = study(
+        [trial(bad, 1, None, task=bad, setting={bad: bad}, reason=bad, status="failed")],
+        name=bad,
+        arms=[ArmRecord(bad, bad, {}, {bad: bad})],
+        tasks={bad: {bad: bad}},
+        seeds={bad: [1]},
+        start_test={},
+    )
+    _, html, markdown = _write(record, tmp_path)
+    assert "<script" not in html and "<script" not in markdown and "\x1b" not in markdown
+    assert (
+        "# Study &lt;script&gt;\\*x\\*&lt;/script&gt;\\[a\\](b)\\`c\\`\\\\\\|\N{REPLACEMENT CHARACTER}\\[31m\n"
+        in markdown
+    )
+    assert not re.search(r"(?<!\\)(\\\\)*`", markdown)
+
+
+def test_values_beyond_all_reason_are_not_stable(tmp_path: Path) -> None:
+    _, _, markdown = _write(study([trial("sampo", 1, None, (1e308, 1e308, 1e308, 1e308))]), tmp_path)
+    assert "0/2 seeds stable" in markdown
+
+
+def test_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"the report cannot be written to .*file"):
+        write_report(full_study(), tmp_path / "file")
 
 
 def test_numbers_as_text() -> None:

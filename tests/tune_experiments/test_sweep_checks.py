@@ -14,6 +14,7 @@ from tune_experiments.progress import ProgressDisplay
 from tune_experiments.resume import check_unchanged
 from tune_experiments.run_folder import claimed
 from tune_experiments.study_config import load_study
+from tune_experiments.study_results import tune_folders
 from tune_experiments.sweep import SETTINGS_FILE, _hold_to, room_for
 
 STUDY = "environment: {env: arlarena/Guess-v0}\nevaluation: {evaluation_interval: 2}\nstudy: {arms: [grpo]}\n"
@@ -24,7 +25,18 @@ def quiet() -> ProgressDisplay:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a: [", "- 1", "began: 1", "began: 1\nsettings:", "began: 1\nsettings: {run: 3}", "\x00"]
+    "text",
+    [
+        "",
+        "a: [",
+        "- 1",
+        "began: 1",
+        "began: 1\nsettings:",
+        "began: 1\nsettings: {run: 3}",
+        "\x00",
+        "began: x\nsettings: {}",
+        "began:\nsettings: {}",
+    ],
 )
 def test_settings_that_do_not_say_how_a_study_began_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)
@@ -45,6 +57,13 @@ def test_study_goes_on_with_the_settings_that_it_began_with(tmp_path: Path) -> N
         _hold_to(tmp_path, load_study(tmp_path / "study.yaml", ["training.lr=0.1"]), resume=True)
     with pytest.raises(CheckpointError, match=r"is the folder of a study"):
         check_unchanged(tmp_path, {})
+
+
+def test_copies_of_tunes_folder_are_none_of_the_study(tmp_path: Path) -> None:
+    for name in ("trials.2", "trials.10", "trials.10.bak", "trials.old", "trials."):
+        (tmp_path / name / "a-0-search-seed0-xyz").mkdir(parents=True)
+    (tmp_path / "trials.11").touch()
+    assert [path.name for path in tune_folders(tmp_path)] == ["trials.2", "trials.10"]
 
 
 def test_folder_of_something_else_is_not_resumed(tmp_path: Path) -> None:
