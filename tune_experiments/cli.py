@@ -187,7 +187,7 @@ def _deliver(options: argparse.Namespace) -> int:
     from tune_experiments.mlflow_store import resolve_tracking_uri
 
     storage = Path(options.storage_path)
-    if not storage.is_dir():
+    if not os.path.isdir(storage):  # Path.is_dir raises when the name is too long
         raise ConfigError(
             f"STORAGE_PATH={options.storage_path!r} is not a directory. Give the run.storage_path of a run."
         )

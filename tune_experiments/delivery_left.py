@@ -47,7 +47,7 @@ def deliver_left(storage_dir: Path, tracking_uri: str, *, other_stores: bool = F
         tracking_uri: of the store; the journal knows it without credentials only.
         other_stores: also what is for other stores.
     """
-    for file in sorted((storage_dir.absolute() / FOLDER).glob("*.jsonl"), key=lambda file: file.stat().st_mtime):
+    for file in sorted((storage_dir.absolute() / FOLDER).glob("*.jsonl"), key=_age):
         try:
             journal = Undelivered.left(file)
         except (OSError, ValueError) as error:
@@ -58,6 +58,13 @@ def deliver_left(storage_dir: Path, tracking_uri: str, *, other_stores: bool = F
         is_this = journal.tracking_uri == public_uri(tracking_uri)
         if is_this or other_stores:
             delivery = Delivery(tracking_uri if is_this else journal.tracking_uri, journal)
-            count = delivery.deliver(wholly=True)
-            yield Left(file, journal.experiment, journal.tracking_uri, count, len(journal), delivery.reason)
+            try:
+                count, reason = delivery.deliver(wholly=True), ""
+            except (LookupError, TypeError, ValueError, AttributeError) as error:  # somebody has changed a line
+                count, reason = 0, f"a write in the file cannot be read ({error!r})."
+            yield Left(file, journal.experiment, journal.tracking_uri, count, len(journal), reason or delivery.reason)
         journal.close()
+
+
+def _age(file: Path) -> float:
+    return file.lstat().st_mtime  # of a link that leads nowhere too

@@ -69,7 +69,14 @@ def check_place(run: RunConfig) -> None:
             f"{of_path} is relative, and the working directory of a submitted job is a copy that Ray deletes: give an "
             "absolute path that all nodes see."
         )
-    nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
+    if not path.strip() or not path.isprintable():
+        raise ConfigError(f"{of_path} must be one line, the path of a folder.")
+    if path.startswith("~"):
+        raise ConfigError(f"{of_path} cannot be used: '~' is a folder's name here. Give {os.path.expanduser(path)}.")
+    try:
+        nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
+    except OSError as error:
+        raise ConfigError(f"{of_path} cannot be used: {error.strerror}.") from error
     if not nearest.is_dir():
         raise ConfigError(f"{of_path} cannot be used: {nearest} is not a directory.")
 

@@ -92,13 +92,31 @@ def check_store(tracking_uri: str, experiment_name: str) -> None:
         raise _unusable(tracking_uri, "names no file")
     if file is not None and (problem := store_file_problem(file)):
         raise _unusable(tracking_uri, problem)
+    if file is None and (problem := _uri_problem(tracking_uri)):
+        raise _unusable(tracking_uri, problem)
     if file is None or file.exists():
         RunStore(tracking_uri, experiment_name)
 
 
+def _uri_problem(uri: str) -> str:
+    """Return why no server and no database has this URI, "" when one may."""
+    try:
+        parts = urlsplit(uri)
+        parts.port  # noqa: B018 - read when it is asked for
+    except ValueError as error:
+        return f"is no URI ({error})"
+    if parts.scheme in ("http", "https"):
+        return "" if parts.hostname else "names no server"
+    is_other = uri.startswith("databricks") or ("://" in uri and parts.scheme != "file")
+    return "" if is_other or os.environ.get("MLFLOW_ALLOW_FILE_STORE") else "is that of no server and no database"
+
+
 def public_uri(uri: str) -> str:
     """Return ``uri`` without user name and password."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # no URI at all
+        return _CREDENTIALS.sub("//", uri)
     if "@" not in parts.netloc:
         return uri
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

@@ -79,6 +79,8 @@ class Undelivered:
                 out.close()
                 return None
             journal = cls(file, lines[0]["tracking_uri"], lines[0]["experiment"])
+            if not isinstance(journal.tracking_uri, str) or not isinstance(journal.experiment, str):
+                raise TypeError(f"tracking_uri and experiment must be texts, got {lines[0]}")
             for line in lines[1:]:
                 journal._take(line)
         except (ValueError, LookupError, TypeError) as error:

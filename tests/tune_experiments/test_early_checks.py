@@ -52,7 +52,8 @@ def test_run_that_cannot_work_is_refused_with_its_place(tmp_path: Path, key: str
 @pytest.mark.parametrize(("key", "value", "message"), WRONG)
 def test_study_looks_at_every_arm_setting_and_task(tmp_path: Path, key: str, value: str, message: str) -> None:
     of_arm = (
-        f"study: {{arms: {{good: {{}}, bad: {{training.lr: 1e-3, {key}: {value}}}}}, tasks: {{one: {{}}, two: {{}}}}}}"
+        f"study: {{arms: {{good: {{}}, bad: {{training.lr: 1e-3, {key}: {value}}}}}, "
+        "tasks: {one: {}, two: {env_runners.groups_per_iteration: 5}}}"
     )
     with pytest.raises(ConfigError, match=rf"^study\.arms\.bad, study\.tasks\.one: {message}"):
         check_study(load_study(written(tmp_path, of_arm)))
@@ -108,6 +109,13 @@ def test_engine_that_needs_a_replica_is_refused_without_one(tmp_path: Path) -> N
             r"run\.storage_path='s3://bucket/runs' \(.*\) is a URI, .* Give the path that it is mounted at",
         ),
         ("file:///shared/runs", r"is a URI, .* Give /shared/runs\.$"),
+        (
+            "'~/runs'",
+            r"run\.storage_path='~/runs' \(.*\) cannot be used: '~' is a folder's name here\. Give /.*/runs\.$",
+        ),
+        ("'  '", r"must be one line, the path of a folder\.$"),
+        ('"/tmp/a\\0b"', r"must be one line, the path of a folder\.$"),
+        ("/tmp/" + "a" * 300, r"cannot be used: File name too long\.$"),
         ("FOLDER/run.yaml/deeper", r"cannot be used: .*run\.yaml is not a directory\.$"),
     ],
 )

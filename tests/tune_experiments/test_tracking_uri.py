@@ -42,6 +42,12 @@ def test_sqlite_file_that_can_be_made_is_left_to_the_run(tmp_path: Path) -> None
         ("mysql+pymysql://host/db", r"needs the Python package 'pymysql'"),
         ("sqlite+nothing:///file.db", r"is not understood \(Can't load plugin"),
         ("sqlite://", r"names no file"),
+        ("nonsense", r"'nonsense' is that of no server and no database\. Allowed .*http\(s\)"),
+        ("foo:bar", r"'foo:bar' is that of no server"),
+        ("file:///runs", r"'file:///runs' is that of no server"),
+        ("http://", r"'http://' names no server"),
+        ("http://user:secret@[", r"'http://\[' is no URI \(Invalid IPv6 URL\)"),
+        ("http://host:99999", r"is no URI \(Port out of range"),
     ],
 )
 def test_database_without_driver_is_one_line_of_bad_input(
