@@ -322,10 +322,10 @@ def start_cluster(num_cpus: int) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError when nothing answers at HOST:PORT; Ray itself tries for more than ten minutes."""
-    host, _, port = address.rpartition(":")
+    """Raise OSError when nothing answers at HOST:PORT; Ray itself tries for more than ten minutes, for `ray://` for one."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=10).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def needed_resources(config: ARLArenaConfig) -> tuple[dict[str, float], dict[str, float]]:

@@ -38,11 +38,12 @@ def test_run_larger_than_the_cluster_is_refused(
         check_resources(config)
 
 
-def test_an_address_where_no_cluster_answers_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", ["{}", "ray://{}"])
+def test_an_address_where_no_cluster_answers_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        address = form.format(f"127.0.0.1:{unused.getsockname()[1]}")
     monkeypatch.setenv("RAY_ADDRESS", address)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # another test's cluster may be there
-    with pytest.raises(ConfigError, match=f"RAY_ADDRESS={address}: no connection"):
+    with pytest.raises(ConfigError, match=f"RAY_ADDRESS={address}: no connection .*Connection refused"):
         start_cluster(2)
