@@ -148,4 +148,5 @@ def test_relative_storage_is_refused_inside_a_job(cluster: Cluster, tmp_path: Pa
     study = tmp_path / "study.yaml"
     study.write_text(STUDY)
     refused = cluster.submit("relative", study, Path("runs"), wait=True)
-    assert refused.returncode != 0 and "run.storage_path='runs' is relative" in refused.stdout + refused.stderr
+    output = refused.stdout + refused.stderr
+    assert refused.returncode != 0 and "run.storage_path='runs'" in output and "is relative, and the working" in output
