@@ -145,8 +145,11 @@ def test_progress_on_a_terminal_draws_bars_and_keeps_messages() -> None:
             progress.advance(2, loss=0.5)
             progress.report(_result(2, evaluation={"env_runners": {"sampled": 0.25}}))
             progress.message("a message")
-        shown = os.read(main, 100_000).decode()
+        sent = b""
+        while b"\x1b[?25h" not in sent:  # the cursor comes back last; a terminal hands on its input in pieces
+            sent += os.read(main, 100_000)
     os.close(main)
+    shown = sent.decode()
     assert "\x1b[" in shown and "━" in shown
     for text in ("phase", "training", "2/4", "loss=0.5", "success 20.0%", "eval sampled 25.0%", "eta 24s", "a message"):
         assert text in shown
