@@ -8,7 +8,7 @@ from tune_experiments.study_page import Cell, Row, Table
 from tune_experiments.study_statistics import Contender, TaskNumbers, finite
 from tune_experiments.study_text import DASH, number, percent
 
-_LEARNER = "learners/default_policy/"
+_LEARNER = "learners/default_policy/"  # as in diagnostics.metric_names, with which torch would come
 _SHARES = {
     "tokens out": "oob_token_total_frac",
     "A < 0, low": "oob_token_adv_neg_ratio_low_frac",

@@ -55,15 +55,20 @@ class Trials:
         return searcher.journal
 
 
-def test_failed_trial_goes_on_from_its_checkpoint_only_when_asked(
-    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def after_a_failure(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Trials, StudyJournal]:
+    """A study whose trial of seed 2 failed for a reason that is gone now, and its journal."""
     monkeypatch.setattr(sweep, "ARLArena", Counter)
     trials = Trials(tmp_path)
     first = trials.run(resume=False)
+    trials.broken.unlink()
+    return trials, first
+
+
+def test_failed_trial_goes_on_from_its_checkpoint_only_when_asked(after_a_failure: tuple[Trials, StudyJournal]) -> None:
+    trials, first = after_a_failure
     (failed,) = [trial for trial in first.trial_ids() if first.how_ended(trial) == FAILED]
     assert first.keys()[failed] == TrialKey("a", 0, CONFIRM, 2)
-    trials.broken.unlink()
     (trials.folder / TESTS).mkdir()
     old_test = trials.folder / TESTS / f"{first.keys()[failed]}.json"
     old_test.touch()
@@ -77,12 +82,9 @@ def test_failed_trial_goes_on_from_its_checkpoint_only_when_asked(
 
 
 def test_failed_trial_whose_notes_are_gone_starts_anew_beside_them(
-    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after_a_failure: tuple[Trials, StudyJournal],
 ) -> None:
-    monkeypatch.setattr(sweep, "ARLArena", Counter)
-    trials = Trials(tmp_path)
-    first = trials.run(resume=False)
-    trials.broken.unlink()
+    trials, first = after_a_failure
     for notes in (trials.folder / "trials.0").glob("experiment_state-*.json"):
         notes.unlink()
     again = trials.run(retry_failed=True)
@@ -93,12 +95,9 @@ def test_failed_trial_whose_notes_are_gone_starts_anew_beside_them(
 
 
 def test_trial_whose_folder_was_deleted_starts_anew_and_the_message_says_so(
-    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after_a_failure: tuple[Trials, StudyJournal],
 ) -> None:
-    monkeypatch.setattr(sweep, "ARLArena", Counter)
-    trials = Trials(tmp_path)
-    first = trials.run(resume=False)
-    trials.broken.unlink()
+    trials, first = after_a_failure
     good, failed = first.trial_ids()
     for trial in (good, failed):
         shutil.rmtree(next(trials.folder.glob(f"trials.0/*-{trial}")))
