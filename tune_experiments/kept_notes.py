@@ -51,17 +51,25 @@ class KeptNotes(Callback):
 
     def on_step_end(self, iteration: int, trials: list, **info: Any) -> None:
         """Copy the notes when Tune has written them anew."""
-        if not self._is_due:
-            return
+        if self._is_due:
+            self._keep(trials)
+
+    def on_experiment_end(self, trials: list, **info: Any) -> None:
+        """Copy what Tune wrote last of all: a trial can fail before the notes of its checkpoint were due."""
+        if trials and self._is_due:
+            self._keep(trials)
+
+    def _keep(self, trials: list) -> None:
         storage = trials[0].storage
         own = Path(storage.experiment_driver_staging_path)  # where Tune writes them before it copies them to the run
         if _time_of_notes(own) <= self._seen:
             return
         self._is_due = False
+        copied = Path(storage.experiment_fs_path)  # the notes of earlier calls are only there
         try:
             self._kept.mkdir(exist_ok=True)
-            for file in _notes(Path(storage.experiment_fs_path)):
-                _copy(own / file.name if (own / file.name).is_file() else file, self._kept)
+            for file in {file.name: file for file in [*_notes(copied), *_notes(own)]}.values():
+                _copy(file, self._kept)
         except OSError as error:
             logger.warning("the copy of Tune's notes in %s could not be written: %s", self._kept, error)
 
@@ -84,6 +92,9 @@ def repair_notes(folder: Path, trials: Path) -> None:
     if (folder / KEPT).is_dir() and not any(trials.glob(_NEWEST)):
         for kept in _notes(folder / KEPT):
             _copy(kept, trials)
+    for error in trials.glob("*/error.pkl"):
+        if not _is_readable(error):
+            error.unlink()  # of a trial that failed; its text is in error.txt
     if newest := max(trials.glob(_NEWEST), default=None):
         state = json.loads(newest.read_text())
         state["runner_data"] |= {"_cached_trial_decisions": {}, "_queued_trial_decisions": {}}

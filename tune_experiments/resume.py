@@ -11,7 +11,7 @@ from ray import tune
 from ray.tune import ResumeConfig
 
 from arlarena_rllib.errors import CheckpointError, ConfigError
-from arlarena_rllib.whole_checkpoint import MANIFEST, is_whole
+from arlarena_rllib.whole_checkpoint import MANIFEST, is_whole, newest_whole
 from tune_experiments.prepare import WARM_START_FACTS, base_model
 from tune_experiments.run_config import RunConfig
 
@@ -62,6 +62,17 @@ def check_unchanged(folder: Path, resolved: Mapping[str, Any]) -> None:
 def can_restore(trials: Path) -> bool:
     """Say whether Tune has written down a trial in ``trials``."""
     return tune.Tuner.can_restore(str(trials)) and any(trials.glob("experiment_state-*.json"))
+
+
+def refuse_lost_notes(trials: Path) -> None:
+    """Raise :class:`CheckpointError` when there are checkpoints in ``trials`` but no notes of Tune about them."""
+    whole = [newest for folder in trials.glob("*/") if (newest := newest_whole(folder)) is not None]
+    if whole:
+        raise CheckpointError(
+            f"what Tune wrote about the run in {trials} is gone or cut off, without a copy, so that the run cannot go on. "
+            f"Its newest checkpoint, {max(whole, key=lambda path: path.name)}, is whole. Start anew without --resume: the "
+            "folder is kept under another name."
+        )
 
 
 def restored_tuner(trials: Path, trainable: type, callbacks: Sequence[tune.Callback], iterations: int) -> tune.Tuner:

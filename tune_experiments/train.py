@@ -39,6 +39,7 @@ from tune_experiments.resume import (
     can_restore,
     check_unchanged,
     finished_start,
+    refuse_lost_notes,
     restored_tuner,
     resumable_base,
 )
@@ -188,6 +189,8 @@ def _tuner(
         repair_notes(folder, folder / TRIALS)
     if resume and can_restore(folder / TRIALS):
         return restored_tuner(folder / TRIALS, ARLArena, callbacks, run.run.iterations)
+    if resume:
+        refuse_lost_notes(folder / TRIALS)
     return tune.Tuner(
         ARLArena,
         param_space=config,

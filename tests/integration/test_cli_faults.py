@@ -293,8 +293,10 @@ def test_environment_that_fails_before_training_is_named_with_file_line_and_task
 
 
 def test_full_disk_at_a_checkpoint_leaves_the_one_before_and_resume_goes_on_from_it(
-    tmp_path: Path, tiny_model_dir: Path
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also when Tune, which writes its notes every so many seconds, first writes of the checkpoint when all is over."""
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "60")
     game = ["environment.env=full_disk_env:full/Guess-v0", "environment.env_config={}", "run.max_failures=0"]
     model = [f"model.path={tiny_model_dir}", "warm_start.source=none"]
     arguments = [*TINY, *game, *model, "run.name=full", "run.iterations=14", "run.checkpoint_frequency=2"]

@@ -64,6 +64,15 @@ def test_repair_takes_json_of_something_else_for_no_notes(tmp_path: Path, text: 
     assert [file.name for file in (tmp_path / "trials").glob("experiment_state*")] == [STATE]
 
 
+def test_repair_drops_the_error_of_a_trial_when_it_is_cut_off(tmp_path: Path) -> None:
+    _write(tmp_path / "trials", 6)
+    for name, size in (("whole", 1_000), ("cut", 20)):
+        (tmp_path / "trials" / name).mkdir()
+        (tmp_path / "trials" / name / "error.pkl").write_bytes(pickle.dumps(OSError("No space left"))[:size])
+    repair_notes(tmp_path, tmp_path / "trials")
+    assert [file.parent.name for file in (tmp_path / "trials").glob("*/error.pkl")] == ["whole"]
+
+
 def test_repair_drops_a_decision_to_stop_that_waited_for_a_checkpoint(tmp_path: Path) -> None:
     _write(tmp_path / "trials", 6)
     repair_notes(tmp_path, tmp_path / "trials")
@@ -85,3 +94,34 @@ def test_checkpoints_that_are_gone_are_forgotten_when_a_trial_starts(tmp_path: P
     (tmp_path / "4").mkdir()
     manager.register_checkpoint(_TrainingResult(Checkpoint(str(tmp_path / "4")), {}))
     assert sorted(folder.name for folder in tmp_path.iterdir()) == ["3", "4"]
+
+
+def _storage(tmp_path: Path) -> list[Any]:
+    """One trial whose notes Tune writes to ``own`` and copies to ``trials`` some time later."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "trials").mkdir()
+    storage = SimpleNamespace(
+        experiment_driver_staging_path=str(tmp_path / "own"), experiment_fs_path=str(tmp_path / "trials")
+    )
+    return [SimpleNamespace(storage=storage)]
+
+
+def test_notes_that_are_not_in_the_run_yet_are_kept_from_where_they_are_written(tmp_path: Path) -> None:
+    trials, notes = _storage(tmp_path), KeptNotes(tmp_path)
+    notes.on_checkpoint(1, trials, trials[0], None)
+    notes.on_step_end(1, trials)
+    assert not (tmp_path / KEPT).exists()  # nothing tells of the checkpoint yet
+    (tmp_path / "own" / STATE).write_text("new")
+    (tmp_path / "trials" / CALLBACKS).write_text("of an earlier call")
+    notes.on_step_end(2, trials)
+    assert sorted(file.name for file in (tmp_path / KEPT).iterdir()) == [CALLBACKS, STATE]
+
+
+def test_notes_that_are_first_written_at_the_end_are_kept(tmp_path: Path) -> None:
+    """A trial that fails right after its first checkpoint: Tune writes its notes when all is over."""
+    trials, notes = _storage(tmp_path), KeptNotes(tmp_path)
+    notes.on_checkpoint(1, trials, trials[0], None)
+    notes.on_step_end(1, trials)
+    (tmp_path / "own" / STATE).write_text("final")
+    notes.on_experiment_end(trials)
+    assert (tmp_path / KEPT / STATE).read_text() == "final"
