@@ -13,8 +13,8 @@ from typing import Any
 from arlarena_rllib.diagnostics.metric_names import EVALUATION_BEFORE_SAMPLED, EVALUATION_SAMPLED
 from arlarena_rllib.errors import CheckpointError
 from arlarena_rllib.objectives import Stability, stability_rule
-from tune_experiments.study_config import StabilitySettings
 from tune_experiments.study_plan import Outcome, TrialKey
+from tune_experiments.study_settings import StabilitySettings
 
 STARTED, RESULT, ENDED, RETRIED, LOST = "started", "result", "ended", "retried", "lost"
 FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"

@@ -11,9 +11,9 @@ from ray.tune.search import Searcher
 from ray.tune.utils import flatten_dict
 
 from arlarena_rllib.errors import CheckpointError
-from tune_experiments.study_config import StabilitySettings
 from tune_experiments.study_journal import FAILED, FINISHED, STOPPED, StudyJournal
 from tune_experiments.study_plan import StudyPlan, TrialKey
+from tune_experiments.study_settings import StabilitySettings
 
 Suggest = Callable[[TrialKey], Mapping[str, Any]]
 

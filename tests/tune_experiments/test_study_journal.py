@@ -11,10 +11,10 @@ from ray.tune.search import Searcher
 
 from arlarena_rllib.diagnostics.metric_names import EVALUATION_SAMPLED
 from arlarena_rllib.errors import CheckpointError
-from tune_experiments.study_config import StabilitySettings
 from tune_experiments.study_journal import FAILED, FINISHED, STOPPED, StudyJournal
 from tune_experiments.study_plan import CONFIRM, SEARCH, PlannedArm, StudyPlan, TrialKey
 from tune_experiments.study_searcher import StudySearcher
+from tune_experiments.study_settings import StabilitySettings
 
 KEY, OTHER = TrialKey("a", 0, SEARCH, 0), TrialKey("a", 1, SEARCH, 0)
 RULE = StabilitySettings(tail_fraction=0.5, threshold=0.01, max_drop=0.1)

@@ -12,12 +12,13 @@ from tune_cases import Counter
 
 from tune_experiments import sweep
 from tune_experiments.progress import ProgressDisplay
-from tune_experiments.study_config import StabilitySettings, Study, load_study
+from tune_experiments.study_config import Study, load_study
 from tune_experiments.study_journal import FAILED, FINISHED, StudyJournal
 from tune_experiments.study_plan import CONFIRM, SEARCH, TrialKey
 from tune_experiments.study_results import TESTS, TaskTrials
 from tune_experiments.study_retry import failed_to_retry
 from tune_experiments.study_searcher import StudySearcher
+from tune_experiments.study_settings import StabilitySettings
 
 STUDY = """
 environment: {env: arlarena/Guess-v0}
