@@ -35,7 +35,7 @@ def own_cluster(num_cpus: int) -> Iterator[None]:
     """
     import ray
 
-    from tune_experiments.train import start_cluster
+    from tune_experiments.cluster import start_cluster
 
     refuse_foreign_cluster()
     os.environ.setdefault("RAY_worker_niceness", "0")  # the limit runs in a process of normal priority, too

@@ -208,9 +208,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     from arlarena_rllib.models.load import load_causal_lm
     from arlarena_rllib.rollout.envs import bare_text_env
     from arlarena_rllib.rollout.session import PlaySession
+    from tune_experiments.cluster import start_cluster
     from tune_experiments.run_config import load_run_config, shipped_config
     from tune_experiments.show import trajectory_text
-    from tune_experiments.train import start_cluster
 
     run = load_run_config(shipped_config(options.config), options.overrides)
     is_checkpoint = (Path(options.path) / MODULE_STATE).is_file()

@@ -13,6 +13,7 @@ from arlarena_rllib.errors import ConfigError, ModelError
 from arlarena_rllib.models.build import check_model_config, check_vocab_size
 from arlarena_rllib.models.load import check_model_dir, load_tokenizer
 from arlarena_rllib.rollout.envs import bare_text_env
+from tune_experiments.cluster import IN_JOB, check_address
 from tune_experiments.mlflow_store import check_store, resolve_tracking_uri
 from tune_experiments.run_config import RunConfig
 from tune_experiments.run_folder import check_name
@@ -21,8 +22,6 @@ from tune_experiments.study_config import naming
 if TYPE_CHECKING:
     from tune_experiments.study_config import Study
 
-IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Set by Ray in the environment of a submitted job's command."""
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PARTS = ("environment", "model", "policy", "serving")
 """Sections that decide what :func:`check_parts` looks at."""
@@ -31,6 +30,7 @@ _PARTS = ("environment", "model", "policy", "serving")
 def check_run(run: RunConfig) -> None:
     """Raise :class:`ConfigError` when a run cannot work, as far as that can be known in seconds."""
     check_place(run)
+    check_address()
     run.checked()
     check_parts(run)
     check_tracking(run)
@@ -39,6 +39,7 @@ def check_run(run: RunConfig) -> None:
 def check_study(study: Study) -> None:
     """Raise :class:`ConfigError` when a trial of a study cannot work; all arms, settings and tasks are looked at."""
     check_place(study.run)
+    check_address()
     seen: set[str] = set()
     for task in study.tasks:
         for arm in (None, *study.arms):
@@ -60,9 +61,13 @@ def check_place(run: RunConfig) -> None:
         f"run.storage_path={run.run.storage_path!r} ({run.place_of('run', 'storage_path')})",
     )
     if uri := _URI.match(path):
-        remedy = path[len("file://") :] if uri[1] == "file" else "the path that it is mounted at on all nodes"
+        remedy = (
+            f"Give {path[len('file://') :]}"
+            if uri[1] == "file"
+            else f"Give a folder, and run.upload_to={path} for a copy of it there"
+        )
         raise ConfigError(
-            f"{of_path} is a URI, and a run needs a folder: it locks files, appends to them, and reads them back. Give {remedy}."
+            f"{of_path} is a URI, and a run needs a folder: it locks files, appends to them, and reads them back. {remedy}."
         )
     if IN_JOB in os.environ and not Path(path).is_absolute():
         raise ConfigError(

@@ -16,7 +16,10 @@ from tune_experiments.prepare import WARM_START_FACTS, base_model
 from tune_experiments.run_config import RunConfig
 
 RESOLVED_CONFIG, TRIALS = "config.yaml", "trials"
-MAY_CHANGE = ("name", "storage_path", "iterations", "num_cpus", "report_split", "report_num_tasks", "report_draws")
+MAY_CHANGE = (
+    *("name", "storage_path", "upload_to", "iterations", "num_cpus"),
+    *("report_split", "report_num_tasks", "report_draws"),
+)
 """Keys of section ``run`` that a resumed run takes from the command; all else is as in the trial that continues."""
 
 

@@ -26,6 +26,8 @@ class RunSettings:
     name: str = "run"
     """Name of the folder below ``storage_path`` and of the MLflow run."""
     storage_path: str = "runs"
+    upload_to: str | None = None
+    """Where a copy of the folder is kept, a URI that pyarrow or fsspec knows (``s3://bucket/runs``); None: nowhere."""
     iterations: int = 20
     checkpoint_frequency: int = 5
     checkpoints_kept: int = 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -18,31 +17,32 @@ import ray
 import yaml
 from ray import tune
 
-from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.config import ARLArenaConfig
-from arlarena_rllib.diagnostics.metric_names import EVALUATION_SAMPLED
 from arlarena_rllib.errors import CheckpointError, ConfigError
 from arlarena_rllib.rollout.envs import bare_text_env
+from tune_experiments.cluster import needed_resources, start_cluster
 from tune_experiments.early_checks import check_study
-from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
+from tune_experiments.kept_notes import KeptNotes
 from tune_experiments.mlflow_store import TrackingError
 from tune_experiments.population import MUTATIONS, explicit_values
 from tune_experiments.prepare import warm_start
 from tune_experiments.progress import ProgressDisplay
 from tune_experiments.resume import finished_start, resumable_base
 from tune_experiments.run_folder import claimed
-from tune_experiments.schedulers import PBT, build_scheduler
+from tune_experiments.schedulers import PBT
 from tune_experiments.stopping import StopRequest, graceful_stop
 from tune_experiments.study_config import Study
 from tune_experiments.study_plan import TrialKey
 from tune_experiments.study_record import StudyRecord, TrialRecord
 from tune_experiments.study_report import ReportFiles, write_report
-from tune_experiments.study_results import TRIALS, TaskTrials, record_of, test_policies, tune_folders
-from tune_experiments.study_retry import DECIDED, drop_without_checkpoint, failed_to_retry, reopen_in_notes
+from tune_experiments.study_results import TaskTrials, record_of, test_policies, tune_folders
+from tune_experiments.study_retry import DECIDED, failed_to_retry
 from tune_experiments.study_searcher import StudySearcher
-from tune_experiments.study_stopper import errors_of_stoppers, study_stopper
+from tune_experiments.study_stopper import errors_of_stoppers
+from tune_experiments.study_tuner import study_tuner
 from tune_experiments.tracking import MLflowTracker
-from tune_experiments.train import env_data_tag, method_tags, needed_resources, start_cluster
+from tune_experiments.train import env_data_tag, method_tags
+from tune_experiments.upload import fetch_or_refuse, uploaded
 
 STARTS = "starts"
 STUDY_FILE, SETTINGS_FILE = "study.json", "config.yaml"
@@ -81,12 +81,13 @@ def sweep(study: Study, *, resume: bool = False, retry_failed: bool = False) -> 
     resume = resume or retry_failed
     check_study(study)
     folder = (Path(study.run.run.storage_path) / study.run.run.name).resolve()
-    with (
-        ProgressDisplay(study.run.run.iterations) as progress,
-        claimed(folder, resume=resume, progress=progress),
-        graceful_stop() as stop,
-        ExitStack() as open_runs,
-    ):
+    with ExitStack() as held:
+        progress = held.enter_context(ProgressDisplay(study.run.run.iterations))
+        fetch_or_refuse(folder, study.run.run.upload_to, resume=resume, progress=progress)
+        held.enter_context(claimed(folder, resume=resume, progress=progress))
+        stop = held.enter_context(graceful_stop())
+        uploads = held.enter_context(uploaded(folder, study.run.run.upload_to, progress))
+        open_runs = held.enter_context(ExitStack())
         began = _hold_to(folder, study, resume=resume)
         start_cluster(study.run.run.num_cpus)
         stop.listen()
@@ -95,7 +96,7 @@ def sweep(study: Study, *, resume: bool = False, retry_failed: bool = False) -> 
         run_ids: dict[str, str] = {}
         for task in study.tasks:
             trials, trackers[task] = run_task(
-                study, task, folder / task, stop, progress, open_runs, resume=resume, retry_failed=retry_failed
+                study, task, folder / task, stop, progress, open_runs, uploads, resume=resume, retry_failed=retry_failed
             )
             test_policies(study, trials, progress)
             finished.append(trials)
@@ -127,6 +128,7 @@ def _hold_to(folder: Path, study: Study, *, resume: bool) -> float:
             for section in {**before["settings"], **settings}
             for key in {**before["settings"].get(section, {}), **settings.get(section, {})}
             if (now := settings.get(section, {}).get(key)) != (then := before["settings"].get(section, {}).get(key))
+            and (section, key) != ("run", "upload_to")
         ]
         if changed:
             raise ConfigError(
@@ -172,6 +174,7 @@ def run_task(
     stop: StopRequest,
     progress: ProgressDisplay,
     open_runs: ExitStack,
+    uploads: Sequence[tune.Callback],
     *,
     resume: bool,
     retry_failed: bool = False,
@@ -218,12 +221,12 @@ def run_task(
         )
     )
     progress.phase(f"trials of {task}: at most {study.plan().most_trials()}, {concurrent} at a time")
-    tuner = _tuner(
+    tuner = study_tuner(
         study,
         base,
         folder,
         searcher,
-        [tracker, progress, KeptNotes(folder)],
+        [tracker, progress, KeptNotes(folder), *uploads],
         resume=resume,
         progress=progress,
     )
@@ -310,95 +313,3 @@ def room_for(configs: Sequence[ARLArenaConfig], most: int | None, progress: Prog
     chosen = min(room, most) if most else room
     progress.message(f"a trial with its engine takes up to {figures}: {room} fit side by side, {chosen} will run")
     return chosen
-
-
-# --- Tune ---------------------------------------------------------------------------------------------------------
-
-
-def _tuner(
-    study: Study,
-    base: ARLArenaConfig,
-    folder: Path,
-    searcher: StudySearcher,
-    callbacks: list[tune.Callback],
-    *,
-    resume: bool,
-    progress: ProgressDisplay,
-) -> tune.Tuner:
-    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
-    os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")
-    settings = study.run.run
-    tune_config = tune.TuneConfig(
-        search_alg=searcher,
-        scheduler=build_scheduler(study.settings.scheduler, metric=EVALUATION_SAMPLED)
-        if study.settings.scheduler
-        else None,
-        num_samples=-1,
-        trial_name_creator=partial(_trial_name, searcher),
-        trial_dirname_creator=partial(_trial_folder, searcher),
-    )
-    shorten_sync_errors()
-    trials = max(tune_folders(folder), key=_number, default=folder / f"{TRIALS}.0")
-    if resume and trials.is_dir():
-        repair_notes(folder, trials)
-    if resume and (known := _trials_known_to_tune(trials)) is not None:
-        for trial_id in drop_without_checkpoint(trials, searcher.journal.running()):
-            progress.message(f"the newest checkpoint of trial {searcher.name_of(trial_id)} is gone; it starts anew")
-            known.remove(trial_id)
-            searcher.journal.lost(trial_id)
-        for key in searcher.journal.drop_unknown(known):
-            progress.message(f"trial {key} is not in Tune's notes; it starts anew")
-        reopen_in_notes(trials, searcher.journal.running())
-        # A search that has ended for Tune gives no more trials, so what is left then needs an experiment of its own.
-        if searcher.is_over or known.intersection(searcher.journal.running()):
-            tuner = tune.Tuner.restore(str(trials), trainable=ARLArena, param_space=base, resume_unfinished=True)
-            # Else Tune goes on with copies, pickled when the study began, that nobody in this process holds.
-            tuner._local_tuner.get_run_config().callbacks = list(callbacks)
-            tuner._local_tuner._tune_config = tune_config
-            return tuner
-    if resume and (lost := searcher.journal.drop_unfinished()):
-        progress.message(f"Tune's notes are missing or cut off; {len(lost)} unfinished trials start anew")
-    if resume and trials.is_dir():
-        trials = trials.with_name(f"{TRIALS}.{_number(trials) + 1}")
-    return tune.Tuner(
-        ARLArena,
-        param_space=base,
-        tune_config=tune_config,
-        run_config=tune.RunConfig(
-            name=trials.name,
-            storage_path=str(folder),
-            stop=study_stopper(study),
-            callbacks=callbacks,
-            verbose=0,
-            checkpoint_config=tune.CheckpointConfig(
-                checkpoint_frequency=settings.checkpoint_frequency,
-                checkpoint_at_end=True,
-                num_to_keep=settings.checkpoints_kept,
-            ),
-            failure_config=tune.FailureConfig(max_failures=settings.max_failures),
-        ),
-    )
-
-
-def _number(trials: Path) -> int:
-    return int(trials.suffix[1:])
-
-
-def _trial_name(searcher: StudySearcher, trial: Any) -> str:
-    return searcher.name_of(trial.trial_id)
-
-
-def _trial_folder(searcher: StudySearcher, trial: Any) -> str:
-    return f"{searcher.name_of(trial.trial_id)}-{trial.trial_id}"
-
-
-def _trials_known_to_tune(trials: Path) -> set[str] | None:
-    """Return the ids of the trials in Tune's newest notes; None when there are none, or a kill cut them off."""
-    if not tune.Tuner.can_restore(str(trials)) or not any(trials.glob("search_gen_state-*.json")):
-        return None
-    notes = max(trials.glob("experiment_state-*.json"), default=None)
-    try:
-        state = json.loads(notes.read_text()) if notes else {}
-        return {json.loads(trial)["trial_id"] for trial, _ in state["trial_data"]}
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,14 +11,13 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-import ray
 import yaml
-from ray import serve, tune
+from ray import tune
 from ray.tune import Callback
 
 from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.config import ARLArenaConfig
-from arlarena_rllib.errors import ArenaError, CheckpointError, ConfigError
+from arlarena_rllib.errors import ArenaError, CheckpointError
 from arlarena_rllib.evaluation import PanelResult, paired_difference
 from arlarena_rllib.models.export import export_policy
 from arlarena_rllib.models.load import load_causal_lm
@@ -27,8 +25,9 @@ from arlarena_rllib.objectives.axes import AXES
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.session import PlaySession
 from env_connectors import TextEnv
+from tune_experiments.cluster import check_resources, start_cluster
 from tune_experiments.cpu_meter import CpuMeter
-from tune_experiments.early_checks import IN_JOB, check_run
+from tune_experiments.early_checks import check_run
 from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
 from tune_experiments.plots import learning_curve, read_results, run_collapse_page
 from tune_experiments.prepare import Start, base_model, warm_start
@@ -48,6 +47,7 @@ from tune_experiments.run_folder import claimed
 from tune_experiments.stopping import StopAfter, StopRequest, graceful_stop
 from tune_experiments.tracking import MLflowTracker
 from tune_experiments.trial_errors import last_line
+from tune_experiments.upload import fetch_or_refuse, uploaded
 
 
 @dataclass
@@ -98,6 +98,7 @@ def opened(run: RunConfig, *, resume: bool = False, progress: ProgressDisplay) -
     """Check the run and hold its folder; raises what :func:`train` raises before anything starts."""
     check_run(run)
     folder = (Path(run.run.storage_path) / run.run.name).resolve()
+    fetch_or_refuse(folder, run.run.upload_to, resume=resume, progress=progress)
     with claimed(folder, resume=resume, progress=progress):
         yield folder
 
@@ -106,8 +107,8 @@ def train_in(
     folder: Path, run: RunConfig, *, resume: bool = False, progress: ProgressDisplay, report: bool = True
 ) -> TrainOutcome:
     """Do what :func:`train` does in a folder that is held already."""
-    with graceful_stop() as stop:
-        outcome = _train(folder, run, stop, resume=resume, progress=progress)
+    with graceful_stop() as stop, uploaded(folder, run.run.upload_to, progress) as uploads:
+        outcome = _train(folder, run, stop, uploads, resume=resume, progress=progress)
         if report and run.run.report_num_tasks and not outcome.interrupted:
             try:
                 _report(run, outcome, progress)
@@ -118,7 +119,15 @@ def train_in(
     return outcome
 
 
-def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, progress: ProgressDisplay) -> TrainOutcome:
+def _train(
+    folder: Path,
+    run: RunConfig,
+    stop: StopRequest,
+    uploads: list[Callback],
+    *,
+    resume: bool,
+    progress: ProgressDisplay,
+) -> TrainOutcome:
     progress.phase("build model")
     base = resumable_base(run, folder) if resume else base_model(run, folder)
     start = _start(run, base, folder, resume, progress)
@@ -154,7 +163,7 @@ def _train(folder: Path, run: RunConfig, stop: StopRequest, *, resume: bool, pro
     progress.phase("start the trial")
     try:
         with stop.after_iteration(folder, run.run.iterations) as limit:
-            grid = _tuner(run, config, folder, [tracker, progress, meter, notes], limit, resume).fit()
+            grid = _tuner(run, config, folder, [tracker, progress, meter, notes, *uploads], limit, resume).fit()
     except KeyboardInterrupt:
         tracker.finish("KILLED")
         raise
@@ -300,64 +309,3 @@ def method_tags(config: ARLArenaConfig) -> dict[str, str]:
     """Return an MLflow run's tags for the method and its choice on each axis."""
     spec = config.objective_spec()
     return {"method": config.method, **{axis: str(getattr(spec, axis)) for axis in AXES}}
-
-
-def start_cluster(num_cpus: int) -> None:
-    """Connect to the running Ray cluster, or start a local one of ``num_cpus`` logical CPUs; start Serve.
-
-    Raises:
-        ConfigError: nothing answers at ``RAY_ADDRESS``, or not to us.
-    """
-    if not ray.is_initialized():
-        if os.environ.get("RAY_ADDRESS") or IN_JOB in os.environ:
-            try:
-                _knock(os.environ.get("RAY_ADDRESS", ""))
-                ray.init(log_to_driver=False)
-            except (OSError, RuntimeError, ValueError) as error:
-                raise ConfigError(
-                    f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS', '')}: no connection to this Ray cluster "
-                    f"({' '.join(str(error).split())[:200]}). Is it running? A cluster that asks for a token (`ray start` "
-                    "says so) wants RAY_AUTH_MODE=token here too; unset RAY_ADDRESS for a local cluster."
-                ) from error
-        else:
-            ray.init(num_cpus=num_cpus, include_dashboard=False, log_to_driver=False, object_store_memory=400_000_000)
-    serve.start(proxy_location="Disabled")
-
-
-def _knock(address: str) -> None:
-    """Raise OSError when nothing answers at HOST:PORT; Ray itself tries for more than ten minutes, for `ray://` for one."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-
-
-def needed_resources(config: ARLArenaConfig) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the CPUs and GPUs of a trial, and those of its engine."""
-    cpus_per_learner = config.num_cpus_per_learner if config.num_cpus_per_learner != "auto" else 1
-    trial = {
-        "CPU": config.num_cpus_for_main_process
-        + config.num_env_runners * config.num_cpus_per_env_runner
-        + config.num_learners * cpus_per_learner,
-        "GPU": max(config.num_learners, 1) * (config.num_gpus_per_learner or 0),
-    }
-    engine = {
-        "CPU": config.num_replicas * config.num_cpus_per_replica,
-        "GPU": config.num_replicas * config.num_gpus_per_replica,
-    }
-    return trial, engine
-
-
-def check_resources(config: ARLArenaConfig) -> None:
-    """Raise ConfigError, with figures, when trial and engine together are larger than the running cluster."""
-    trial, engine = needed_resources(config)
-    remedies = {
-        "CPU": "Raise run.num_cpus or lower num_cpus_per_env_runner, num_cpus_per_replica.",
-        "GPU": "Lower num_gpus_per_learner, num_gpus_per_replica, or join a cluster with more.",
-    }
-    available = ray.cluster_resources()
-    for kind, remedy in remedies.items():
-        if (needed := trial[kind] + engine[kind]) > available.get(kind, 0.0) + 1e-6:
-            raise ConfigError(
-                f"the run needs {needed:g} {kind}s (trial {trial[kind]:g} + engine {engine[kind]:g}) and the cluster "
-                f"has {available.get(kind, 0.0):g}. {remedy}"
-            )

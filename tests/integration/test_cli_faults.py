@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,24 +159,29 @@ def test_terminated_in_the_report_keeps_the_training_and_its_pictures(tmp_path: 
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One run in four pieces: Ctrl-C, SIGINT to the driver alone, SIGKILL of everything, and on to a later end."""
-    storage = tmp_path_factory.mktemp("chain")
-    seen: dict[str, Any] = {"storage": storage, "logged": [], "runs": []}
+    """One run in four pieces: Ctrl-C, SIGINT to the driver alone, SIGKILL of everything, and on to a later end.
+
+    From the second on a copy is kept elsewhere; the third has only the copy to go on from.
+    """
+    storage, bucket = tmp_path_factory.mktemp("chain"), tmp_path_factory.mktemp("bucket")
+    copied = [*CHAIN, f"run.upload_to=file://{bucket}"]
+    seen: dict[str, Any] = {"storage": storage, "copy": bucket / "chain", "logged": [], "runs": []}
     with command(storage, *CHAIN, "run.iterations=20") as first:
         first.wait_for_iteration(2)
         first.signal(signal.SIGINT, group=True)
         _note(seen, first)
-    with command(storage, *CHAIN, "run.iterations=20", "--resume") as second:
+    with command(storage, *copied, "run.iterations=20", "--resume") as second:
         second.wait_for_iteration(seen["logged"][0][-1] + 1)
         second.signal(signal.SIGINT, group=False)
         _note(seen, second)
+    shutil.rmtree(storage / "chain")
     seen["checkpoint"] = 3 * (seen["logged"][1][-1] // 3 + 1)
-    with command(storage, *CHAIN, "run.iterations=20", "--resume") as third:
+    with command(storage, *copied, "run.iterations=20", "--resume") as third:
         third.wait_for_iteration(seen["checkpoint"] + 1)
         _wait_for_notes(storage / "chain" / "trials")
         third.signal(signal.SIGKILL, group=True)
         _note(seen, third)
-    with command(storage, *CHAIN, "run.iterations=22", "--resume") as fourth:
+    with command(storage, *copied, "run.iterations=22", "--resume") as fourth:
         _note(seen, fourth)
     return seen
 
@@ -229,6 +235,22 @@ def test_sigint_to_the_driver_alone_does_the_same(chain: dict[str, Any]) -> None
     assert "Traceback" not in running.text
     assert len(chain["logged"][0]) < len(chain["logged"][1]) < 20
     assert chain["runs"][2][3].iterations[0] == chain["logged"][1][-1] + 1
+
+
+def test_run_whose_folder_is_lost_goes_on_from_its_copy(chain: dict[str, Any]) -> None:
+    third = chain["runs"][2][3]
+    assert f"phase: fetch file://{chain['copy']}" in third.text
+    assert third.iterations[0] == chain["logged"][1][-1] + 1
+
+
+def test_copy_is_complete_at_the_end(chain: dict[str, Any]) -> None:
+    here, there = (
+        {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in (chain["storage"] / "chain", chain["copy"])
+    )
+    assert here.keys() == there.keys()
+    assert [name for name in here if here[name] != there[name]] == []
+    assert f"a copy of the run is in file://{chain['copy']}" in chain["runs"][3][3].text
 
 
 def test_killed_run_continues_from_its_last_checkpoint(chain: dict[str, Any]) -> None:

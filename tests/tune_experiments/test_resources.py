@@ -9,7 +9,7 @@ import ray
 
 from arlarena_rllib import ARLArenaConfig
 from arlarena_rllib.errors import ConfigError
-from tune_experiments.train import check_resources, start_cluster
+from tune_experiments.cluster import check_resources, start_cluster
 
 TINY_CLUSTER = {"CPU": 2.0, "memory": 1e9}
 
