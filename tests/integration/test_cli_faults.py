@@ -161,12 +161,12 @@ def test_terminated_in_the_report_keeps_the_training_and_its_pictures(tmp_path: 
 def chain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One run in four pieces: Ctrl-C, SIGINT to the driver alone, SIGKILL of everything, and on to a later end.
 
-    From the second on a copy is kept elsewhere; the third has only the copy to go on from.
+    A copy is kept elsewhere; the third piece has only the copy to go on from.
     """
     storage, bucket = tmp_path_factory.mktemp("chain"), tmp_path_factory.mktemp("bucket")
     copied = [*CHAIN, f"run.upload_to=file://{bucket}"]
     seen: dict[str, Any] = {"storage": storage, "copy": bucket / "chain", "logged": [], "runs": []}
-    with command(storage, *CHAIN, "run.iterations=20") as first:
+    with command(storage, *copied, "run.iterations=20") as first:
         first.wait_for_iteration(2)
         first.signal(signal.SIGINT, group=True)
         _note(seen, first)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from ray import cloudpickle
 
 from arlarena_rllib.errors import CheckpointError, ConfigError
 from tune_experiments.progress import ProgressDisplay
@@ -169,6 +170,11 @@ def test_bucket_that_goes_away_is_told_of_and_ends_nothing(
     assert f"the copy of {folder} in file://{tmp_path}/bucket/mine could not be brought up to date" in said
     assert "The next checkpoint tries again" in said
     assert "It stays incomplete; the folder itself is complete." in said
+
+
+def test_tune_can_write_it_down(folder: Path, uri: str, progress: ProgressDisplay) -> None:
+    with uploaded(folder, uri, progress) as (upload,):
+        cloudpickle.loads(cloudpickle.dumps(upload)).on_step_end(1, [])
 
 
 def test_owner_tells_the_folder(folder: Path, uri: str, progress: ProgressDisplay) -> None:
