@@ -140,7 +140,7 @@ def test_wrong_setting_ends_at_once_with_one_line_and_leaves_nothing(
 
 
 def test_terminated_while_cloning_ends_at_once_and_says_so(tmp_path: Path) -> None:
-    with command(tmp_path, *CHAIN, "warm_start.steps=100000") as running:
+    with command(tmp_path, *CHAIN, "warm_start.steps=5000") as running:
         running.wait_for("cloning 1")
         running.signal(signal.SIGTERM, group=False)
         assert running.end() == 130
