@@ -196,7 +196,7 @@ def _deliver(options: argparse.Namespace) -> int:
         print(f"{left.file}: {left}")
     if not files:
         print(f"nothing waits in {storage}, or the runs that it belongs to still go on")
-    return EXIT_ERROR if any(left.reason for left in files) else EXIT_OK
+    return EXIT_ERROR if any(left.reason or left.refused for left in files) else EXIT_OK
 
 
 def _evaluate(options: argparse.Namespace) -> int:

@@ -52,6 +52,8 @@ class Delivery:
         self._known_steps: dict[str, dict[int, int]] | None = None
         self.reason = ""
         """Why the last write that failed did."""
+        self.refused = 0
+        """Writes that the store will never take; they were dropped."""
 
     @classmethod
     def to(cls, tracking_uri: str, experiment: str, storage_dir: Path, name: str) -> Delivery:
@@ -150,7 +152,7 @@ class Delivery:
         """
         if wholly:
             self._pause_until = 0.0
-        began, done = time.monotonic(), []
+        began, done, refused = time.monotonic(), [], self.refused
         stuck: set[tuple[str, bool]] = set()
         self._known_steps = {}
         for write in self._journal.waiting:
@@ -166,7 +168,7 @@ class Delivery:
         self._known_steps = None
         if done:
             self._journal.delivered(done, self._journal.runs)
-        return len(done)
+        return len(done) - (self.refused - refused)
 
     def end(self) -> None:
         """Send what waits a last time; say where the rest is."""
@@ -197,6 +199,7 @@ class Delivery:
         try:
             self._apply(write)
         except StoreRefusedError as error:
+            self.refused += 1
             logger.warning("MLflow refused %s of run %s: %s It is dropped.", write.op, self.real(write.run), error)
         except TrackingError as error:
             self._failed(error, began)

@@ -20,6 +20,7 @@ class Left:
         experiment: in MLflow.
         tracking_uri: of the store, without credentials.
         delivered: writes that the store took now.
+        refused: writes that the store will never take; they were dropped.
         waiting: writes that still wait.
         reason: why they do.
     """
@@ -28,6 +29,7 @@ class Left:
     experiment: str
     tracking_uri: str
     delivered: int
+    refused: int
     waiting: int
     reason: str
 
@@ -36,6 +38,8 @@ class Left:
         if not self.tracking_uri:
             return self.reason
         text = f"{self.delivered} writes delivered to {self.tracking_uri}, experiment {self.experiment!r}"
+        if self.refused:
+            text += f"; {self.refused} refused and dropped"
         return f"{text}; {self.waiting} still wait: {self.reason}" if self.waiting else text
 
 
@@ -51,7 +55,7 @@ def deliver_left(storage_dir: Path, tracking_uri: str, *, other_stores: bool = F
         try:
             journal = Undelivered.left(file)
         except (OSError, ValueError) as error:
-            yield Left(file, "", "", 0, 0, str(error))
+            yield Left(file, "", "", 0, 0, 0, str(error))
             continue
         if journal is None:
             continue
@@ -62,7 +66,15 @@ def deliver_left(storage_dir: Path, tracking_uri: str, *, other_stores: bool = F
                 count, reason = delivery.deliver(wholly=True), ""
             except (LookupError, TypeError, ValueError, AttributeError) as error:  # somebody has changed a line
                 count, reason = 0, f"a write in the file cannot be read ({error!r})."
-            yield Left(file, journal.experiment, journal.tracking_uri, count, len(journal), reason or delivery.reason)
+            yield Left(
+                file,
+                journal.experiment,
+                journal.tracking_uri,
+                count,
+                delivery.refused,
+                len(journal),
+                reason or delivery.reason,
+            )
         journal.close()
 
 

@@ -10,7 +10,7 @@ from arlarena_rllib.errors import ModelError, nearest
 from arlarena_rllib.models.load import quiet_transformers
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 PAD, END = "<|pad|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
@@ -165,8 +165,16 @@ def _model_of(model_config: Mapping[str, Any], vocab_size: int, pad_id: int, eos
         raise ModelError(f"model.config.{unknown} is not a field of {model_type!r}.{nearest(unknown, known)}")
     try:
         config = AutoConfig.for_model(model_type, **fields)
+        _check_heads(config)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     except Exception as error:  # transformers and torch raise all sorts of them for values that do not fit
         reason = " ".join(str(error).split())
         raise ModelError(f"model.config={dict(model_config)!r} makes no model: {reason}") from error
     return model
+
+
+def _check_heads(config: PretrainedConfig) -> None:
+    """Raise ValueError for numbers of heads that only a call of the model would complain of."""
+    heads, shared = getattr(config, "num_attention_heads", None), getattr(config, "num_key_value_heads", None)
+    if heads and shared and heads % shared:
+        raise ValueError(f"num_attention_heads={heads} is not a multiple of num_key_value_heads={shared}.")

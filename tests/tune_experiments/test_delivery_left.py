@@ -31,6 +31,29 @@ def test_write_that_somebody_changed_is_kept_and_told_of(tmp_path: Path, values:
     assert (left.delivered, left.waiting) == (0, 1) and "a write in the file cannot be read" in left.reason
 
 
+def test_write_that_the_store_refuses_is_dropped_and_counted_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / FOLDER / "run.jsonl"
+    file.parent.mkdir()
+    store = f"sqlite:///{tmp_path}/mlflow.db"
+    lines = [
+        {"tracking_uri": store, "experiment": "e"},
+        {
+            "op": "create",
+            "run": "local-1",
+            "at_ms": 1,
+            "values": {"name": "r", "tags": {}, "find_name": False},
+            "number": 0,
+        },
+        {"op": "nosuch", "run": "local-1", "at_ms": 2, "values": {}, "number": 1},
+    ]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert main(["deliver", str(tmp_path)]) == 1
+    assert "1 writes delivered" in (said := capsys.readouterr().out) and "1 refused and dropped" in said
+    assert not file.exists()
+
+
 @pytest.mark.parametrize(
     "header", [{"tracking_uri": 3, "experiment": "e"}, {"tracking_uri": "sqlite:///x", "experiment": 3}]
 )

@@ -35,6 +35,11 @@ WRONG = [
     ("serving.engine_kwargs", "{devic: cpu}", r"serving\.engine_kwargs\.devic is not known to .* Nearest: 'device'"),
     ("model.config", "{hiden_size: 8}", r"model\.config \(.*\): model\.config\.hiden_size is not a field of 'qwen3'"),
     ("model.config", "{hidden_size: -8}", r"model\.config \(.*\): .* makes no model"),
+    (
+        "model.config",
+        "{num_attention_heads: 3}",
+        r"model\.config \(.*\): .* num_attention_heads=3 is not a multiple of num_key_value_heads=2",
+    ),
     ("model.vocab_size", "100", r"model\.vocab_size \(.*\): vocab_size=100 is too small"),
     ("model.path", "/nope", r"model\.path \(.*\): model path '/nope' is not a directory"),
     ("policy.reference_path", "/nope", r"policy\.reference_path \(.*\): model path '/nope' is not a directory"),
@@ -106,7 +111,8 @@ def test_engine_that_needs_a_replica_is_refused_without_one(tmp_path: Path) -> N
     [
         (
             "s3://bucket/runs",
-            r"run\.storage_path='s3://bucket/runs' \(.*\) is a URI, .* Give the path that it is mounted at",
+            r"run\.storage_path='s3://bucket/runs' \(.*\) is a URI, .* "
+            r"Give a folder, and run\.upload_to=s3://bucket/runs for a copy of it there\.$",
         ),
         ("file:///shared/runs", r"is a URI, .* Give /shared/runs\.$"),
         (

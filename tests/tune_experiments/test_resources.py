@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 
 import pytest
 import ray
 
 from arlarena_rllib import ARLArenaConfig
 from arlarena_rllib.errors import ConfigError
-from tune_experiments.cluster import check_resources, start_cluster
+from tune_experiments.cluster import check_address, check_resources, start_cluster
 
 TINY_CLUSTER = {"CPU": 2.0, "memory": 1e9}
 
@@ -45,5 +46,12 @@ def test_an_address_where_no_cluster_answers_is_refused_at_once(monkeypatch: pyt
         address = form.format(f"127.0.0.1:{unused.getsockname()[1]}")
     monkeypatch.setenv("RAY_ADDRESS", address)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # another test's cluster may be there
-    with pytest.raises(ConfigError, match=f"RAY_ADDRESS={address}: no connection .*Connection refused"):
-        start_cluster(2)
+    for connect in (check_address, partial(start_cluster, 2)):
+        with pytest.raises(ConfigError, match=f"RAY_ADDRESS={address}: no connection .*Connection refused"):
+            connect()
+
+
+@pytest.mark.parametrize("address", ["", "  ", "local", "auto"])
+def test_an_address_of_no_host_is_left_to_ray(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    check_address()
