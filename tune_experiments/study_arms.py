@@ -119,6 +119,10 @@ def _grid(given: Any, method: Any, where: str, place: str) -> list[Setting]:
         )
     for setting in settings:
         _check_names(setting, where, place)
+        if "training.method" in setting:
+            raise ConfigError(
+                f"{where} ({place}) varies training.method: an arm has one method, by which it is reported. Make an arm of each."
+            )
     return settings
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from arlarena_rllib.config import ARLArenaConfig
+from arlarena_rllib.errors import CheckpointError
 from arlarena_rllib.models.export import load_checkpoint_policy
 from arlarena_rllib.models.load import load_causal_lm
 from arlarena_rllib.objectives import AXES
@@ -81,7 +82,7 @@ def tune_folders(folder: Path) -> list[Path]:
 
 def test_policies(study: Study, trials: TaskTrials, progress: ProgressDisplay) -> None:
     """Play the test panel with every start and every confirmed policy; a result that is there already is kept."""
-    waiting = {name: job for name, job in _jobs(trials).items() if not _result_file(trials, name).is_file()}
+    waiting = {name: job for name, job in _jobs(trials).items() if not _is_tested(_result_file(trials, name), progress)}
     by_start: dict[Path, dict[str, tuple[Path, Path | None]]] = {}
     for name, (start, checkpoint) in waiting.items():
         by_start.setdefault(start, {})[name] = (start, checkpoint)
@@ -91,6 +92,17 @@ def test_policies(study: Study, trials: TaskTrials, progress: ProgressDisplay) -
             f"test of {trials.task}: {len(jobs)} policies on {run.run.report_num_tasks} tasks", total=len(jobs)
         )
         _play(run, run.algorithm(start), trials, jobs, progress)
+
+
+def _is_tested(result: Path, progress: ProgressDisplay) -> bool:
+    if not result.is_file():
+        return False
+    try:
+        TestResult.load(result)
+    except CheckpointError as error:
+        progress.message(f"{error} Its policy is tested again.")
+        return False
+    return True
 
 
 def _play(

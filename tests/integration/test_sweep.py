@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections import Counter
@@ -41,6 +42,14 @@ def killed_and_resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     second.wait_for("-confirm-seed1] iteration 1/3")  # no trial of this kind can have begun before the first stop
     second.signal_all(signal.SIGKILL)
     second.process.wait(60)
+    cut = [
+        folder / "tests" / f"start-{start.parent.name}.json"
+        for folder in (storage / "small").iterdir()
+        for start in folder.glob("starts/*/start")
+    ]
+    for file in cut:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text('{"sampled": 0.2')
     time.sleep(15)  # Ray's own processes notice within seconds that their driver is gone
     code, text = Sweep(study, storage, "--resume").result()
     assert code == 0, text[-3000:]
@@ -57,6 +66,12 @@ def test_nothing_is_lost_or_repeated(killed_and_resumed: tuple[Path, str]) -> No
     assert set(keys.values()) == {1}
     assert {(arm, seed) for arm, _, purpose, seed in keys if purpose == "confirm"} == {("grpo", 1), ("gspo", 1)}
     assert "[grpo-0-search-seed0] iteration 1/3" not in text and "report:" in text
+
+
+def test_result_that_was_cut_off_is_made_again(killed_and_resumed: tuple[Path, str]) -> None:
+    folder, text = killed_and_resumed
+    assert re.search(r"start-.*\.json does not hold a TestResult: .* Its policy is tested again\.", text)
+    assert 0 <= StudyRecord.load(folder / "study.json").start_test["task"].sampled <= 1
 
 
 def test_confirmed_policies_are_tested_and_shown(killed_and_resumed: tuple[Path, str]) -> None:

@@ -146,6 +146,10 @@ def test_every_method_has_a_grid_that_it_reads(tmp_path: Path, method: str) -> N
             "study: {arms: {a: {training.method: gspo, grid: {}}}}",
             r"study\.arms\.a\.grid=\{\} \(study\.yaml, line 4\) must be 'auto'.* Leave it out",
         ),
+        (
+            "study: {arms: {a: {training.method: gspo, grid: {training.method: [grpo, sapo]}}}}",
+            r"study\.arms\.a\.grid \(study\.yaml, line 4\) varies training\.method: .* Make an arm of each",
+        ),
         ("study: {arms: [null]}", r"study\.arms=\[None\] \(study\.yaml, line 4\): None is not the name of a method"),
         (
             "study: {arms: [grpo], tasks: {a: {}, b: {}}}",
