@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.result import TRIAL_INFO
+from ray.util.debug import log_once
 
 from arlarena_rllib.checks import text_keyed
 from arlarena_rllib.errors import ConfigError, ServingError, nearest
@@ -336,6 +337,9 @@ class ARLArenaConfig(AlgorithmConfig):
         if not self.in_evaluation:  # RLlib derives a copy for evaluation; this configuration was checked before
             self.check_settings()
             self._check_model()
+        log_once(
+            f"{self.algo_class.__name__}_on_new_api_stack"
+        )  # RLlib's advice how to leave it: there is no other here
         super().validate()
 
     def check_settings(self) -> None:

@@ -103,30 +103,6 @@ def repair_notes(folder: Path, trials: Path) -> None:
         half.replace(newest)
 
 
-class ShortSyncErrors(logging.Filter):
-    """Tells once, in one line, that Tune's notes cannot be written; Ray does so every second with a traceback."""
-
-    _last = ""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Shorten the record; False when it says what the last one said."""
-        lines = [line for line in record.getMessage().splitlines() if line.strip()]
-        if len(lines) > 1:
-            record.msg, record.args = f"{lines[0]} {lines[-1]}", ()
-        record.exc_info = None
-        is_new = record.msg != self._last
-        self._last = str(record.msg)
-        return is_new
-
-
-def shorten_sync_errors() -> None:
-    """Let Ray say in one line that it cannot write to the run's folder."""
-    for name in ("ray.train._internal.syncer", "ray.tune.execution.experiment_state"):
-        sync = logging.getLogger(name)
-        if not any(isinstance(known, ShortSyncErrors) for known in sync.filters):
-            sync.addFilter(ShortSyncErrors())
-
-
 def _notes(folder: Path) -> list[Path]:
     return [file for file in folder.iterdir() if file.suffix in (".json", ".pkl")]
 

@@ -13,8 +13,9 @@ from ray import tune
 from arlarena_rllib.algorithm import ARLArena
 from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.diagnostics.metric_names import EVALUATION_SAMPLED
-from tune_experiments.kept_notes import repair_notes, shorten_sync_errors
+from tune_experiments.kept_notes import repair_notes
 from tune_experiments.progress import ProgressDisplay
+from tune_experiments.ray_logs import shorten_ray_logs
 from tune_experiments.schedulers import build_scheduler
 from tune_experiments.study_config import Study
 from tune_experiments.study_results import TRIALS, tune_folders
@@ -56,7 +57,7 @@ def study_tuner(
         trial_name_creator=partial(_trial_name, searcher),
         trial_dirname_creator=partial(_trial_folder, searcher),
     )
-    shorten_sync_errors()
+    shorten_ray_logs()
     trials = max(tune_folders(folder), key=_number, default=folder / f"{TRIALS}.0")
     if resume and trials.is_dir():
         repair_notes(folder, trials)

@@ -28,10 +28,11 @@ from env_connectors import TextEnv
 from tune_experiments.cluster import check_resources, start_cluster
 from tune_experiments.cpu_meter import CpuMeter
 from tune_experiments.early_checks import check_run
-from tune_experiments.kept_notes import KeptNotes, repair_notes, shorten_sync_errors
+from tune_experiments.kept_notes import KeptNotes, repair_notes
 from tune_experiments.plots import learning_curve, read_results, run_collapse_page
 from tune_experiments.prepare import Start, base_model, warm_start
 from tune_experiments.progress import ProgressDisplay
+from tune_experiments.ray_logs import shorten_ray_logs
 from tune_experiments.resume import (
     RESOLVED_CONFIG,
     TRIALS,
@@ -193,7 +194,7 @@ def _tuner(
     # a failed trial said is told once, by `_outcome`.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
     os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")
-    shorten_sync_errors()
+    shorten_ray_logs()
     if resume and (folder / TRIALS).is_dir():
         repair_notes(folder, folder / TRIALS)
     if resume and can_restore(folder / TRIALS):

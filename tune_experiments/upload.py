@@ -115,7 +115,7 @@ class Upload(Callback):
         self._folder, self._remote, self._progress = folder, remote, progress
         self._thread = ThreadPoolExecutor(1)
         self._running: Future | None = None
-        self._is_due = False
+        self._is_due, self._last_failure = False, ""
         there = remote.files()
         self._sent = {file: _stamp(folder / file) for file, info in there.items() if _is_same(folder / file, info)}
         self._there = set(there)
@@ -143,12 +143,15 @@ class Upload(Callback):
         try:
             self.bring_up_to_date()
         except Exception as error:  # noqa: BLE001 - a bucket that is away must not end a training
-            then = "It stays incomplete" if is_last else "The next checkpoint tries again"
-            self._progress.message(
-                f"the copy of {self._folder} in {self._remote.uri} could not be brought up to date: {_reason(error)} {then}; "
-                "the folder itself is complete."
-            )
+            then, reason = "It stays incomplete" if is_last else "The next checkpoint tries again", _reason(error)
+            if is_last or reason != self._last_failure:
+                self._progress.message(
+                    f"the copy of {self._folder} in {self._remote.uri} could not be brought up to date: {reason} {then}; the "
+                    "folder itself is complete."
+                )
+            self._last_failure = reason
         else:
+            self._last_failure = ""
             if is_last:
                 self._progress.message(f"a copy of the run is in {self._remote.uri}")
 
