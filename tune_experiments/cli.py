@@ -1,4 +1,4 @@
-"""The command `arlarena`: train, sweep, report, deliver, evaluate, methods, envs, models."""
+"""The command `arlarena`: train, sweep, report, deliver, evaluate, methods, settings, envs, models."""
 
 from __future__ import annotations
 
@@ -109,6 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     show.set_defaults(run=_methods_show)
     losses = pages.add_parser("losses", help="loss and gradient of every method on one made-up batch")
     losses.set_defaults(run=_methods_losses)
+
+    settings = commands.add_parser("settings", help="every key of a configuration file, its default and meaning")
+    settings.add_argument("sections", nargs="*", metavar="SECTION", help="run, training, study, ...; all by default")
+    settings.set_defaults(run=_settings)
 
     envs = commands.add_parser("envs", help="list the text environments, or check one").add_subparsers(
         required=True, metavar="ACTION"
@@ -265,6 +269,13 @@ def _methods_losses(options: argparse.Namespace) -> int:
     from tune_experiments.method_losses import losses_table
 
     print(losses_table())
+    return EXIT_OK
+
+
+def _settings(options: argparse.Namespace) -> int:
+    from tune_experiments.settings_table import settings_text
+
+    print(settings_text(options.sections))
     return EXIT_OK
 
 
