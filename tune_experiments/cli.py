@@ -123,6 +123,14 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("id", help="Gymnasium id, `module:id` for your own")
     check.add_argument("--episodes", type=int, default=4)
     check.set_defaults(run=_envs_check)
+    gold = envs.add_parser(
+        "gold", help="play the gold actions of a whole panel, and name the tasks that they do not win"
+    )
+    gold.add_argument("id", help="Gymnasium id, `module:id` for your own")
+    gold.add_argument("overrides", nargs="*", metavar="key=value", help="arguments of the environment")
+    gold.add_argument("--split", default="validation", choices=("train", "validation", "test"))
+    gold.add_argument("--num-tasks", type=int, help="the first so many; all by default")
+    gold.set_defaults(run=_envs_gold)
 
     models = commands.add_parser("models", help="write a pretrained model to a directory").add_subparsers(
         required=True, metavar="MODEL"
@@ -315,6 +323,37 @@ def _envs_check(options: argparse.Namespace) -> int:
     check_text_env(options.id, episodes=options.episodes)
     print(f"{options.id}: conforms")
     return EXIT_OK
+
+
+def _envs_gold(options: argparse.Namespace) -> int:
+    from arlarena_rllib.config import check_environment
+    from arlarena_rllib.errors import ConfigError
+    from arlarena_rllib.rollout.envs import bare_text_env
+    from env_connectors.gold import play_gold
+    from tune_experiments.progress import ProgressDisplay
+    from tune_experiments.yaml_file import read_value
+
+    check_environment(options.id)
+    given = dict(text.partition("=")[::2] for text in options.overrides)
+    env = bare_text_env(options.id, {key: read_value(value, f"{key}={value}") for key, value in given.items()})
+    if options.num_tasks is not None and options.num_tasks < 1:
+        raise ConfigError(f"--num-tasks={options.num_tasks} must be at least 1")
+    panel = env.tasks()
+    tasks = panel.split(options.split)[: options.num_tasks]
+    turns, problems = [], 0
+    with ProgressDisplay(1) as progress:
+        progress.phase(
+            f"gold actions of {len(tasks)} {options.split} tasks, panel {panel.panel_hash}", total=len(tasks)
+        )
+        for number, episode in enumerate(play_gold(env, tasks), start=1):
+            turns.append(episode.turns)
+            if episode.problem:
+                problems += 1
+                progress.message(f"{episode.task_id}: {episode.problem}")
+            progress.advance(number, won=number - problems)
+    most = f", {max(turns)} actions at most" if turns else ""
+    print(f"{len(tasks) - problems} of {len(tasks)} {options.split} tasks won{most}")
+    return EXIT_ERROR if problems or not tasks else EXIT_OK
 
 
 def _models_smollm2(options: argparse.Namespace) -> int:
