@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import time
 from collections import Counter
@@ -20,7 +21,7 @@ STUDY = (
     SMALL_STUDY
     + """
 study: {arms: [grpo, gspo], confirm_seeds: [1], max_settings: 2, stability: {threshold: 0.02}}
-run: {name: small, iterations: 3, checkpoint_frequency: 1, report_num_tasks: 8, report_draws: 1}
+run: {name: small, iterations: 3, checkpoint_frequency: 1, report_num_tasks: 8, report_draws: 1, upload_to: "file://COPY"}
 evaluation: {evaluation_interval: 2, evaluation_num_tasks: 4}
 """
 )
@@ -29,15 +30,19 @@ AGGREGATION = {"grpo": "token-mean", "gspo": "seq-mean-token-mean"}
 
 @pytest.fixture(scope="module")
 def killed_and_resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A study that was stopped by SIGTERM once and by SIGKILL once, then ran to its end; its folder and last output."""
-    storage = tmp_path_factory.mktemp("sweep")
+    """A study that was stopped by SIGTERM once and by SIGKILL once, then ran to its end; its folder and last output.
+
+    After the first stop only the copy of its folder is there to go on from.
+    """
+    storage, bucket = tmp_path_factory.mktemp("sweep"), tmp_path_factory.mktemp("bucket")
     study = storage / "study.yaml"
-    study.write_text(STUDY)
+    study.write_text(STUDY.replace("COPY", str(bucket)))
     first = Sweep(study, storage)
     first.wait_for("[grpo-0-search-seed0] iteration 2/3")
     first.process.send_signal(signal.SIGTERM)
     code, text = first.result()
     assert code == 130 and "continue with: arlarena sweep" in text, text[-3000:]
+    shutil.rmtree(storage / "small")
     second = Sweep(study, storage, "--resume")
     second.wait_for("-confirm-seed1] iteration 1/3")  # no trial of this kind can have begun before the first stop
     second.signal_all(signal.SIGKILL)
