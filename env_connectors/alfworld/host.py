@@ -36,7 +36,11 @@ class EngineError(EnvConnectorError, RuntimeError):
 
 
 class EngineLostError(EngineError):
-    """The engine's process died or did not answer in time; its episodes are lost."""
+    """The engine's process died or did not answer in time; the episode that was being played is lost."""
+
+
+class EngineGoneError(EngineLostError):
+    """The engine's process had ended before it was asked, because of another episode."""
 
 
 def require_engine() -> None:
@@ -85,11 +89,12 @@ class EngineProcess:
 
         Raises:
             EngineError: the engine refused.
+            EngineGoneError: it had ended before.
             EngineLostError: it died, or did not answer in time and was killed.
         """
         with self._lock:
             if not self.is_alive:
-                raise EngineLostError(f"the engine process {self.pid} has ended")
+                raise EngineGoneError(f"the engine process {self.pid} has ended")
             try:
                 if left := [self._left.popleft() for _ in range(len(self._left))]:
                     self._socket.send(("forget", tuple(left)))
@@ -157,7 +162,10 @@ def close_engine() -> None:
 
 
 class RemoteEpisode:
-    """One episode in the engine process."""
+    """One episode in the engine process.
+
+    When another episode has ended that process, this one goes on in a new one, by the commands that it has had.
+    """
 
     def __init__(self, key: str, read: Callable[[], GameText], *, timeout_s: float) -> None:
         """Begin the game `key`; `read` is called only when the engine does not hold it.
@@ -167,20 +175,33 @@ class RemoteEpisode:
             EngineLostError: it died or hung.
             EnvConnectorError: whatever `read` raises.
         """
-        self._number = next(_numbers)
-        self._engine = engine()
-        self._timeout_s = timeout_s
+        self._key, self._read, self._timeout_s = key, read, timeout_s
+        self._commands: list[str] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._number, self._engine = next(_numbers), engine()
         weakref.finalize(self, self._engine.leave, self._number)
-        kind, view = self._engine.call("begin", self._number, key, timeout_s=timeout_s)
+        kind, view = self._engine.call("begin", self._number, self._key, timeout_s=self._timeout_s)
         if kind == "need":
-            view = self._engine.call("begin", self._number, key, read(), timeout_s=timeout_s)[1]
+            view = self._engine.call("begin", self._number, self._key, self._read(), timeout_s=self._timeout_s)[1]
         self.view: View = view
+        for command in self._commands:
+            self.view = self._engine.call("step", self._number, command, timeout_s=self._timeout_s)[1]
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        try:
+            return self._engine.call(name, self._number, *arguments, timeout_s=self._timeout_s)[1]
+        except EngineGoneError:
+            self._begin()
+            return self._engine.call(name, self._number, *arguments, timeout_s=self._timeout_s)[1]
 
     def step(self, command: str) -> View:
-        """Play one command."""
-        self.view = self._engine.call("step", self._number, command, timeout_s=self._timeout_s)[1]
+        """Play one command; raises as the beginning does."""
+        self.view = self._ask("step", command)
+        self._commands.append(command)
         return self.view
 
     def house(self) -> House:
         """Return everything that is true now."""
-        return self._engine.call("house", self._number, timeout_s=self._timeout_s)[1]
+        return self._ask("house")

@@ -46,6 +46,21 @@ def test_engine_killed_in_mid_episode_fails_that_episode_alone(env: TextEnv) -> 
     assert host.engine().pid != pid and _wait_gone(pid)
 
 
+def test_other_episodes_go_on_in_a_new_engine_where_they_were(env: TextEnv, small: dict[str, Any]) -> None:
+    other, undisturbed = make_text_env(ENV_ID, **small), make_text_env(ENV_ID, **small)
+    task_id = env.tasks().train[1]
+    gold = env.gold_actions(task_id)
+    for one in (env, other, undisturbed):
+        one.reset(options={"task_id": task_id})
+    played = [undisturbed.step(action) for action in gold]
+    before = [other.step(action) for action in gold[:2]]
+    os.kill(host.engine().pid, signal.SIGKILL)
+    with pytest.raises(EngineLostError, match="has died"):
+        env.step("look")
+    assert [*before, *(other.step(action) for action in gold[2:])] == played
+    assert other.reset(options={"task_id": task_id}) == undisturbed.reset(options={"task_id": task_id})
+
+
 def test_engine_that_hangs_is_killed_after_its_time(small: dict[str, Any]) -> None:
     env = make_text_env(ENV_ID, step_timeout_s=1.0, **small)
     env.reset(options={"task_id": env.tasks().train[0]})
