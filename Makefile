@@ -2,8 +2,9 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-# ALFWorld's engine is built from source, in some minutes: only when it is asked for (`make alfworld`, or yes here).
-ALFWORLD ?= no
+# ALFWorld's engine is built from source, in some minutes: by `make alfworld`, with yes here by `make venv` too, and for the
+# tests, where there is a compiler, unless this is no.
+ALFWORLD ?=
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # One thread per process: several processes share the cores.
 export OMP_NUM_THREADS ?= 1
@@ -47,6 +48,8 @@ record: venv
 	$(BIN)/python -m tune_experiments.record
 
 test: venv lint
+	@test "$(ALFWORLD)" = no || $(BIN)/python -c 'import fast_downward' 2>/dev/null || ! command -v g++ >/dev/null \
+		|| $(MAKE) --no-print-directory alfworld || echo "The tests of ALFWorld are skipped."
 	$(BIN)/python -m pytest
 
 lint: venv
