@@ -98,6 +98,7 @@ def _panel_summary(report: Any) -> dict[str, Any]:
         "turns": report.turns,
         "score": report.score,
         "failed": report.failed,
+        "env_metrics": report.env_metrics,
     }
 
 

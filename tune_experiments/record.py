@@ -1,8 +1,8 @@
-"""Writes the 'results to expect': methods x seeds of the quick start, tabled by this command and never by hand.
+"""Writes the 'results to expect': methods x seeds of a configuration, tabled by this command and never by hand.
 
-`python -m tune_experiments.record [--methods sampo,grpo] [--seeds 0,1,2] [section.key=value ...]` runs what is missing
-below `runs/record/` and writes `docs/results/quickstart.json`, `.md`, `.png` and `learning_curve.png`, and the results in
-README.md.
+`python -m tune_experiments.record [--config quickstart] [--methods sampo,grpo] [--seeds 0,1,2] [section.key=value ...]`
+runs what is missing below `runs/record/CONFIG/` and writes `docs/results/CONFIG.json`, `.md`, `.png` and
+`CONFIG_curve.png`; for the quick start, the picture and the results in README.md too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from tune_experiments.run_config import load_run_config, shipped_config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 STORAGE = Path("runs/record")
+RECORD = "python -m tune_experiments.record"
+QUICKSTART = "quickstart"
 README = DOCS.parents[1] / "README.md"
 README_MARKS = "<!-- results, written by `make record` -->", "<!-- end of results -->"
 
 
-def record(methods: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], out: Path) -> bool:
+def record(config: str, methods: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], out: Path) -> bool:
     """Run every method and seed that has no summary yet, then write tables and pictures; False when stopped early.
 
     The methods of one seed share start and control, which depend on the seed alone: the first method makes them. The
@@ -36,44 +38,45 @@ def record(methods: Sequence[str], seeds: Sequence[int], overrides: Sequence[str
     """
     summaries = []
     for seed in seeds:
-        first = STORAGE / f"{methods[0]}_seed{seed}"
+        first = STORAGE / config / f"{methods[0]}_seed{seed}"
         for method in methods:
-            folder = STORAGE / f"{method}_seed{seed}"
-            if not (folder / "summary.json").is_file() and not _run(method, seed, folder, first, overrides):
+            folder = first.with_name(f"{method}_seed{seed}")
+            if not (folder / "summary.json").is_file() and not _run(config, method, seed, folder, first, overrides):
                 return False
             summaries.append(_with_control(folder, first))
-    write_results(summaries, out, overrides)
-    shutil.copyfile(STORAGE / f"{methods[0]}_seed{seeds[0]}" / "learning_curve.png", out / "learning_curve.png")
-    if out == DOCS:
+    write_results(config, summaries, out, overrides)
+    curve = "learning_curve.png" if config == QUICKSTART else f"{config}_curve.png"
+    shutil.copyfile(STORAGE / config / f"{methods[0]}_seed{seeds[0]}" / "learning_curve.png", out / curve)
+    if out == DOCS and config == QUICKSTART:
         README.write_text(with_results(README.read_text(), summaries))
     return True
 
 
-def _run(method: str, seed: int, folder: Path, first: Path, overrides: Sequence[str]) -> bool:
+def _run(config: str, method: str, seed: int, folder: Path, first: Path, overrides: Sequence[str]) -> bool:
     from tune_experiments.quickstart import quickstart
 
     given = [
         f"training.method={method}",
         f"debugging.seed={seed}",
         f"run.name={folder.name}",
-        f"run.storage_path={STORAGE}",
+        f"run.storage_path={folder.parent}",
         *overrides,
     ]
     if folder != first:
-        iterations = iterations_of_equal_episodes(json.loads((first / "summary.json").read_text()), given)
+        iterations = iterations_of_equal_episodes(config, json.loads((first / "summary.json").read_text()), given)
         given += [
             f"model.path={first / 'start'}",
             "warm_start.source=none",
             f"run.iterations={iterations}",
             f"training.lr_decay_iterations={iterations}",
         ]
-    return quickstart("quickstart", given, with_control=folder == first) is not None
+    return quickstart(config, given, with_control=folder == first) is not None
 
 
-def iterations_of_equal_episodes(summary: dict[str, Any], overrides: Sequence[str]) -> int:
-    """Return how many unfiltered iterations of the quick start with ``overrides`` play ``summary``'s episodes."""
-    config = load_run_config(shipped_config("quickstart"), overrides).algorithm("")
-    return max(1, round(summary["episodes"] / (config.groups_per_iteration * config.group_size)))
+def iterations_of_equal_episodes(config: str, summary: dict[str, Any], overrides: Sequence[str]) -> int:
+    """Return how many unfiltered iterations of ``config`` with ``overrides`` play ``summary``'s episodes."""
+    settings = load_run_config(shipped_config(config), overrides).algorithm("")
+    return max(1, round(summary["episodes"] / (settings.groups_per_iteration * settings.group_size)))
 
 
 def _with_control(folder: Path, first: Path) -> dict[str, Any]:
@@ -87,15 +90,15 @@ def _with_control(folder: Path, first: Path) -> dict[str, Any]:
     return summary
 
 
-def write_results(summaries: Sequence[dict[str, Any]], out: Path, overrides: Sequence[str]) -> None:
-    """Write ``quickstart.json``, ``quickstart.md`` and ``quickstart.png`` to ``out``."""
+def write_results(config: str, summaries: Sequence[dict[str, Any]], out: Path, overrides: Sequence[str]) -> None:
+    """Write the results of ``config`` to ``out``: its name with ``.json``, ``.md`` and ``.png``."""
     from tune_experiments.plots import comparison_plot
 
     out.mkdir(parents=True, exist_ok=True)
     machine = machine_class()
     document = {"machine": machine, "overrides": list(overrides), "runs": list(summaries)}
-    (out / "quickstart.json").write_text(json.dumps(document, indent=1) + "\n")
-    (out / "quickstart.md").write_text(table(summaries, machine))
+    (out / f"{config}.json").write_text(json.dumps(document, indent=1) + "\n")
+    (out / f"{config}.md").write_text(table(config, summaries, machine))
     rows = [
         {
             "method": s["method"],
@@ -107,19 +110,20 @@ def write_results(summaries: Sequence[dict[str, Any]], out: Path, overrides: Seq
         }
         for s in summaries
     ]
-    comparison_plot(out / "quickstart.png", rows, title="Held-out success (sampled), before and after RL")
+    comparison_plot(out / f"{config}.png", rows, title="Held-out success (sampled), before and after RL")
 
 
-def table(summaries: Sequence[dict[str, Any]], machine: str) -> str:
-    """Return the Markdown page: one row per run, then means over seeds."""
+def table(config: str, summaries: Sequence[dict[str, Any]], machine: str) -> str:
+    """Return the Markdown page: one row per run, means over seeds, and what the environment counts of an episode."""
     first = summaries[0]
+    title, command = ("Quick start", "make record") if config == QUICKSTART else (config, f"{RECORD} --config {config}")
     lines = [
-        "# Quick start: results to expect",
+        f"# {title}: results to expect",
         "",
-        f"Written by `make record` on {machine}; engine {first['engine']}, panel `{first['panel_hash']}`, "
-        f"{first['before']['n']} held-out test boards x {first['before']['draws']} draws, commit "
+        f"Written by `{command}` on {machine}; engine {first['engine']}, panel `{first['panel_hash']}`, "
+        f"{first['before']['n']} held-out test tasks x {first['before']['draws']} draws, commit "
         f"`{(first['commit'] or 'unknown')[:12]}`.",
-        "Success: sampled at temperature 1 (greedy in brackets). Differences are paired by board, with their standard "
+        "Success: sampled at temperature 1 (greedy in brackets). Differences are paired by task, with their standard "
         f"error in brackets. More cloning: the CPU time that {first['method']} trained for with the same seed, spent on the same "
         "demonstrations. The start of a seed is one for all methods; each run samples its success anew.",
         "",
@@ -144,8 +148,28 @@ def table(summaries: Sequence[dict[str, Any]], machine: str) -> str:
         found = [s["differences"] for s in summaries if s["method"] == method]
         columns = [_over_seeds([f[f"after - {other}"] for f in found]) for other in ("before", "control")]
         lines.append(f"| {method} | {len(found)} | {' | '.join(columns)} |")
-    lines += ["", "![held-out success](quickstart.png)", ""]
+    lines += _env_table(summaries)
+    lines += ["", f"![held-out success]({config}.png)", ""]
     return "\n".join(lines)
+
+
+def _env_table(summaries: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of the table of the environment's own means, before and after RL; [] when it counts nothing."""
+    names = sorted({name for s in summaries for name in s["before"].get("env_metrics", {})})
+    if not names:
+        return []
+    heads = [name.removeprefix("env_").removesuffix("_mean").replace("_", " ") for name in names]
+    lines = [
+        "",
+        "What the environment counts of the sampled episodes, mean per episode after cloning -> after RL:",
+        "",
+        f"| method | seed | {' | '.join(heads)} |",
+        "|---|---|" + "---|" * len(names),
+    ]
+    for s in summaries:
+        cells = [f"{s['before']['env_metrics'][name]:.3f} -> {s['after']['env_metrics'][name]:.3f}" for name in names]
+        lines.append(f"| {s['method']} | {s['seed']} | {' | '.join(cells)} |")
+    return lines
 
 
 def with_results(page: str, summaries: Sequence[dict[str, Any]]) -> str:
@@ -195,14 +219,15 @@ def machine_class() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and record."""
-    parser = argparse.ArgumentParser(prog="python -m tune_experiments.record", description=__doc__)
+    parser = argparse.ArgumentParser(prog=RECORD, description=__doc__)
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    parser.add_argument("--config", default=QUICKSTART, help="name of a shipped configuration whose start is cloned")
     parser.add_argument("--methods", default="sampo,grpo")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--out", type=Path, default=DOCS)
     options = parser.parse_args(arguments)
     seeds = [int(seed) for seed in options.seeds.split(",")]
-    done = record(options.methods.split(","), seeds, options.overrides, options.out)
+    done = record(options.config, options.methods.split(","), seeds, options.overrides, options.out)
     return EXIT_OK if done else EXIT_INTERRUPTED
 
 

@@ -37,7 +37,7 @@ def _summary(method: str, seed: int, after: float, z: float) -> dict:
 
 def test_table_has_a_row_per_run_and_counts_the_seeds_that_hold(tmp_path: Path) -> None:
     runs = [_summary("sampo", 0, 0.7, 8.0), _summary("sampo", 1, 0.45, -2.0), _summary("grpo", 0, 0.6, 4.0)]
-    write_results(runs, tmp_path, [])
+    write_results("quickstart", runs, tmp_path, [])
     text = (tmp_path / "quickstart.md").read_text()
     assert "| sampo | 0 | 0.500 (0.600) | 0.700 (0.800) | 0.520 (0.620) | +0.200 (0.025) |" in text
     assert "| sampo | 1 | 0.500 (0.600) | 0.450 (0.550) |" in text
@@ -45,6 +45,16 @@ def test_table_has_a_row_per_run_and_counts_the_seeds_that_hold(tmp_path: Path) 
     assert "| grpo | 1 | +0.100 | 1 of 1 | +0.080 | 1 of 1 |" in text
     assert json.loads((tmp_path / "quickstart.json").read_text())["runs"] == runs
     assert (tmp_path / "quickstart.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_what_the_environment_counts_is_tabled_before_and_after(tmp_path: Path) -> None:
+    run = _summary("sampo", 0, 0.7, 8.0)
+    run["before"]["env_metrics"] = {"env_nothing_happens_frac_mean": 0.5}
+    run["after"]["env_metrics"] = {"env_nothing_happens_frac_mean": 0.125}
+    write_results("alfworld_cpu", [run], tmp_path, [])
+    text = (tmp_path / "alfworld_cpu.md").read_text()
+    assert "| method | seed | nothing happens frac |\n|---|---|---|\n| sampo | 0 | 0.500 -> 0.125 |\n" in text
+    assert "--config alfworld_cpu`" in text and "![held-out success](alfworld_cpu.png)" in text
 
 
 def test_page_says_when_the_result_does_not_hold() -> None:
@@ -55,7 +65,7 @@ def test_page_says_when_the_result_does_not_hold() -> None:
 
 def test_unfiltered_method_gets_the_iterations_that_make_up_the_episodes() -> None:
     given = ["env_runners.groups_per_iteration=10", "env_runners.group_size=5"]
-    assert iterations_of_equal_episodes({"episodes": 1020}, given) == 20
+    assert iterations_of_equal_episodes("quickstart", {"episodes": 1020}, given) == 20
 
 
 def test_readme_keeps_everything_but_the_old_results() -> None:
