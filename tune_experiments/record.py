@@ -1,8 +1,8 @@
 """Writes the 'results to expect': methods x seeds of a configuration, tabled by this command and never by hand.
 
-`python -m tune_experiments.record [--config quickstart] [--methods sampo,grpo] [--seeds 0,1,2] [section.key=value ...]`
-runs what is missing below `runs/record/CONFIG/` and writes `docs/results/CONFIG.json`, `.md`, `.png` and
-`CONFIG_curve.png`; for the quick start, the picture and the results in README.md too.
+`python -m tune_experiments.record [--config quickstart] [--methods sampo,grpo] [--seeds 0,1,2] [--without-control]
+[section.key=value ...]` runs what is missing below `runs/record/CONFIG/` and writes `docs/results/CONFIG.json`, `.md`,
+`.png` and `CONFIG_curve.png`; for the quick start, the picture and the results in README.md too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,15 @@ README = DOCS.parents[1] / "README.md"
 README_MARKS = "<!-- results, written by `make record` -->", "<!-- end of results -->"
 
 
-def record(config: str, methods: Sequence[str], seeds: Sequence[int], overrides: Sequence[str], out: Path) -> bool:
+def record(
+    config: str,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    overrides: Sequence[str],
+    out: Path,
+    *,
+    with_control: bool = True,
+) -> bool:
     """Run every method and seed that has no summary yet, then write tables and pictures; False when stopped early.
 
     The methods of one seed share start and control, which depend on the seed alone: the first method makes them. The
@@ -41,7 +49,8 @@ def record(config: str, methods: Sequence[str], seeds: Sequence[int], overrides:
         first = STORAGE / config / f"{methods[0]}_seed{seed}"
         for method in methods:
             folder = first.with_name(f"{method}_seed{seed}")
-            if not (folder / "summary.json").is_file() and not _run(config, method, seed, folder, first, overrides):
+            is_done = (folder / "summary.json").is_file()
+            if not is_done and not _run(config, method, seed, folder, first, overrides, with_control):
                 return False
             summaries.append(_with_control(folder, first))
     write_results(config, summaries, out, overrides)
@@ -52,7 +61,9 @@ def record(config: str, methods: Sequence[str], seeds: Sequence[int], overrides:
     return True
 
 
-def _run(config: str, method: str, seed: int, folder: Path, first: Path, overrides: Sequence[str]) -> bool:
+def _run(
+    config: str, method: str, seed: int, folder: Path, first: Path, overrides: Sequence[str], with_control: bool
+) -> bool:
     from tune_experiments.quickstart import quickstart
 
     given = [
@@ -70,7 +81,7 @@ def _run(config: str, method: str, seed: int, folder: Path, first: Path, overrid
             f"run.iterations={iterations}",
             f"training.lr_decay_iterations={iterations}",
         ]
-    return quickstart(config, given, with_control=folder == first) is not None
+    return quickstart(config, given, with_control=with_control and folder == first) is not None
 
 
 def iterations_of_equal_episodes(config: str, summary: dict[str, Any], overrides: Sequence[str]) -> int:
@@ -80,10 +91,11 @@ def iterations_of_equal_episodes(config: str, summary: dict[str, Any], overrides
 
 
 def _with_control(folder: Path, first: Path) -> dict[str, Any]:
-    """Return the summary of ``folder``, with the control of ``first`` if it has none of its own."""
+    """Return the summary of ``folder``, with the control of ``first`` (if that has one) when it has none of its own."""
     summary = json.loads((folder / "summary.json").read_text())
-    if "control" not in summary:
-        summary["control"] = json.loads((first / "summary.json").read_text())["control"]
+    of_first = json.loads((first / "summary.json").read_text())
+    if "control" not in summary and "control" in of_first:
+        summary["control"] = of_first["control"]
         after = json.loads((folder / REPORTS).read_text())["after"]["task_sampled"]
         control = json.loads((first / REPORTS).read_text())["control"]["task_sampled"]
         summary["differences"]["after - control"] = paired_difference(after, control)
@@ -105,7 +117,7 @@ def write_results(config: str, summaries: Sequence[dict[str, Any]], out: Path, o
             "seed": s["seed"],
             "before": s["before"]["sampled"],
             "after": s["after"]["sampled"],
-            "control": s["control"]["sampled"],
+            "control": s["control"]["sampled"] if "control" in s else None,
             "ci95": s["after"]["ci95"],
         }
         for s in summaries
@@ -117,6 +129,7 @@ def table(config: str, summaries: Sequence[dict[str, Any]], machine: str) -> str
     """Return the Markdown page: one row per run, means over seeds, and what the environment counts of an episode."""
     first = summaries[0]
     title, command = ("Quick start", "make record") if config == QUICKSTART else (config, f"{RECORD} --config {config}")
+    others = {"before": "cloning", **({"control": "more cloning"} if all("control" in s for s in summaries) else {})}
     lines = [
         f"# {title}: results to expect",
         "",
@@ -124,33 +137,46 @@ def table(config: str, summaries: Sequence[dict[str, Any]], machine: str) -> str
         f"{first['before']['n']} held-out test tasks x {first['before']['draws']} draws, commit "
         f"`{(first['commit'] or 'unknown')[:12]}`.",
         "Success: sampled at temperature 1 (greedy in brackets). Differences are paired by task, with their standard "
-        f"error in brackets. More cloning: the CPU time that {first['method']} trained for with the same seed, spent on the same "
-        "demonstrations. The start of a seed is one for all methods; each run samples its success anew.",
+        f"error in brackets. {_about_control(first) if 'control' in others else ''}The start of a seed is one for all "
+        "methods; each run samples its success anew.",
         "",
-        "| method | seed | after cloning | after RL | more cloning | RL - cloning | RL - more cloning | episodes "
-        "| format valid | CPU seconds of RL |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        *_head(
+            ["method", "seed", "after cloning", "after RL", *list(others.values())[1:]]
+            + [f"RL - {name}" for name in others.values()]
+            + ["episodes", "format valid", "CPU seconds of RL"]
+        ),
     ]
     for s in summaries:
-        gain, against = s["differences"]["after - before"], s["differences"]["after - control"]
-        lines.append(
-            f"| {s['method']} | {s['seed']} | {_pair(s['before'])} | {_pair(s['after'])} | "
-            f"{_pair(s['control'])} | {_gain(gain)} | {_gain(against)} | "
-            f"{s['episodes']} | {s['format_valid']:.3f} | {s['training_cpu_seconds']:.0f} |"
-        )
-    lines += [
-        "",
-        "| method | seeds | RL - cloning, mean | above 2 standard errors | RL - more cloning, mean "
-        "| above 2 standard errors |",
-        "|---|---|---|---|---|---|",
-    ]
+        cells = [s["method"], str(s["seed"]), _pair(s["before"]), _pair(s["after"])]
+        cells += [_pair(s[key]) for key in others if key != "before"]
+        cells += [_gain(s["differences"][f"after - {key}"]) for key in others]
+        cells += [str(s["episodes"]), f"{s['format_valid']:.3f}", f"{s['training_cpu_seconds']:.0f}"]
+        lines.append(_row(cells))
+    columns = [column for name in others.values() for column in (f"RL - {name}, mean", "above 2 standard errors")]
+    lines += ["", *_head(["method", "seeds", *columns])]
     for method in dict.fromkeys(s["method"] for s in summaries):
         found = [s["differences"] for s in summaries if s["method"] == method]
-        columns = [_over_seeds([f[f"after - {other}"] for f in found]) for other in ("before", "control")]
-        lines.append(f"| {method} | {len(found)} | {' | '.join(columns)} |")
+        means = [_over_seeds([f[f"after - {other}"] for f in found]) for other in others]
+        lines.append(_row([method, str(len(found)), *means]))
     lines += _env_table(summaries)
     lines += ["", f"![held-out success]({config}.png)", ""]
     return "\n".join(lines)
+
+
+def _about_control(first: dict[str, Any]) -> str:
+    return (
+        f"More cloning: the CPU time that {first['method']} trained for with the same seed, spent on the same "
+        "demonstrations. "
+    )
+
+
+def _head(cells: Sequence[str]) -> list[str]:
+    """Return the two lines that a Markdown table begins with."""
+    return [_row(cells), "|" + "---|" * len(cells)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _env_table(summaries: Sequence[dict[str, Any]]) -> list[str]:
@@ -163,12 +189,11 @@ def _env_table(summaries: Sequence[dict[str, Any]]) -> list[str]:
         "",
         "What the environment counts of the sampled episodes, mean per episode after cloning -> after RL:",
         "",
-        f"| method | seed | {' | '.join(heads)} |",
-        "|---|---|" + "---|" * len(names),
+        *_head(["method", "seed", *heads]),
     ]
     for s in summaries:
         cells = [f"{s['before']['env_metrics'][name]:.3f} -> {s['after']['env_metrics'][name]:.3f}" for name in names]
-        lines.append(f"| {s['method']} | {s['seed']} | {' | '.join(cells)} |")
+        lines.append(_row([s["method"], str(s["seed"]), *cells]))
     return lines
 
 
@@ -225,9 +250,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--methods", default="sampo,grpo")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--out", type=Path, default=DOCS)
+    parser.add_argument("--without-control", action="store_true", help="leave the equal-cost control out")
     options = parser.parse_args(arguments)
     seeds = [int(seed) for seed in options.seeds.split(",")]
-    done = record(options.config, options.methods.split(","), seeds, options.overrides, options.out)
+    methods, with_control = options.methods.split(","), not options.without_control
+    done = record(options.config, methods, seeds, options.overrides, options.out, with_control=with_control)
     return EXIT_OK if done else EXIT_INTERRUPTED
 
 

@@ -57,6 +57,15 @@ def test_what_the_environment_counts_is_tabled_before_and_after(tmp_path: Path) 
     assert "--config alfworld_cpu`" in text and "![held-out success](alfworld_cpu.png)" in text
 
 
+def test_runs_without_control_are_tabled_against_the_clone_alone(tmp_path: Path) -> None:
+    run = _summary("sampo", 0, 0.7, 8.0)
+    del run["control"], run["differences"]["after - control"]
+    write_results("alfworld_cpu", [run], tmp_path, [])
+    text = (tmp_path / "alfworld_cpu.md").read_text()
+    assert "| sampo | 0 | 0.500 (0.600) | 0.700 (0.800) | +0.200 (0.025) | 5000 | 0.990 | 570 |" in text
+    assert "| sampo | 1 | +0.200 | 1 of 1 |" in text and "more cloning" not in text.lower()
+
+
 def test_page_says_when_the_result_does_not_hold() -> None:
     text = page(_summary("sampo", 1, 0.45, -2.0), Path("runs/x"))
     assert "does NOT hold" in text
