@@ -60,13 +60,14 @@ def warm_start(run: RunConfig, base: Path, folder: Path, progress: Progress | No
     groups = demonstration_groups(run, base)
     codec = TextCodec(str(base))
     batch = build_token_batch(groups, pad_id=codec.pad_id)
-    model, report = clone(run, base, batch, _seeded(run.warm_start.cloning, run.seed), progress)
+    config = _seeded(run.warm_start.cloning, run.seed)
+    model, report = clone(run, base, batch, config, progress)
     path = folder / "start"
     save_policy(model, base, path)
     facts = {
         "demonstrations": len(groups),
         "tasks": [g.task_id for g in groups],
-        "cloning": asdict(run.warm_start.cloning),
+        "cloning": asdict(config),
         "final_loss": report.losses[-1] if report.losses else None,
         "cpu_seconds": report.cpu_seconds,
     }
