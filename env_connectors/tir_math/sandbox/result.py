@@ -73,7 +73,9 @@ def _size(count: int) -> str:
     return f"{count} bytes"
 
 
-def _ending(header: dict[str, Any], told: bytes, limits: Limits, timeout_s: float, packages: Sequence[str]) -> tuple[Status, str]:
+def _ending(
+    header: dict[str, Any], told: bytes, limits: Limits, timeout_s: float, packages: Sequence[str]
+) -> tuple[Status, str]:
     cause, number, code = header["cause"], int(header["signal"]), int(header["exit"])
     if cause == "timeout" or number == signal.SIGXCPU:
         return Status.TIMEOUT, f"TimeoutError: the program was stopped after {timeout_s:g} s."

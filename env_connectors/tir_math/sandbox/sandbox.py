@@ -19,6 +19,7 @@ import socket
 import subprocess
 import threading
 import warnings
+import weakref
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -32,6 +33,9 @@ from env_connectors.tir_math.sandbox.result import RunResult, Status, result_of
 PACKAGES = ("numpy", "sympy", "mpmath")
 START_TIMEOUT_S = 120.0
 _ANSWER_GRACE_S = 20.0  # beyond a call's own limit; only a machine that stands still needs it
+_LOST = (
+    "The sandbox broke down: the program was stopped and its files are gone. Nothing is known about the program itself."
+)
 _log = logging.getLogger(__name__)
 
 
@@ -56,7 +60,7 @@ class Sandbox:
         """What the self-test tried at the start, and what stopped it."""
         self._is_isolated = not unsafe_no_isolation
         self._lock = threading.RLock()
-        self._sessions: set[Session] = set()
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
@@ -76,12 +80,12 @@ class Sandbox:
             EnvConfigError: a package is not installed.
         """
         with self._lock:
-            if self._owner != os.getpid():
-                raise SandboxError("This sandbox belongs to another process; make one here.")
+            self._check_owner()
             if self._is_closed:
                 raise SandboxError("This sandbox is closed.")
             if self.pid is not None:
                 return self
+            self._stop()  # what is left of one that broke down
             self._refuse_or_warn()
             try:
                 self._start()
@@ -92,10 +96,16 @@ class Sandbox:
                 raise
             return self
 
+    def _check_owner(self) -> None:
+        if self._owner != os.getpid():
+            raise SandboxError("This sandbox belongs to another process; make one here.")
+
     def _refuse_or_warn(self) -> None:
         machine = platform.machine()
         if platform.system() != "Linux" or machine not in syscalls.ARCHITECTURES:
-            raise SandboxUnavailableError(f"The sandbox runs on Linux on x86_64 and aarch64, not {platform.system()} {machine}.")
+            raise SandboxUnavailableError(
+                f"The sandbox runs on Linux on x86_64 and aarch64, not {platform.system()} {machine}."
+            )
         if self._is_isolated:
             return
         if os.geteuid() == 0:
@@ -174,8 +184,7 @@ class Sandbox:
 
     def _open(self) -> Session:
         session = Session(self)
-        with self._lock:
-            self._sessions.add(session)
+        self._sessions.add(session)
         try:
             session._connect()
         except BaseException:
@@ -228,12 +237,12 @@ class Sandbox:
 
     def close(self) -> None:
         """End every session and every process; nothing is left. May be called twice."""
+        self._is_closed = True
+        if self._owner != os.getpid():
+            return
+        for session in list(self._sessions):  # without the lock: a call that waits for a start holds its session's
+            session.close()
         with self._lock:
-            self._is_closed = True
-            if self._owner != os.getpid():
-                return
-            for session in list(self._sessions):
-                session.close()
             self._stop()
 
     def __enter__(self) -> Self:
@@ -254,6 +263,11 @@ class Session:
         self._socket: socket.socket | None = None
         self._is_closed = False
 
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox that this session is in."""
+        return self._sandbox
+
     def _connect(self) -> None:
         self._socket = self._sandbox._channel()
 
@@ -269,6 +283,7 @@ class Session:
             SandboxError: the session is closed, or the sandbox is lost and cannot be started again. Whatever the program
                 does is a result.
         """
+        self._sandbox._check_owner()
         limits, time_s = self._sandbox.limits, timeout_s or self._sandbox.limits.timeout_s
         if not 0 < time_s < 1e6:
             raise EnvConfigError(f"Session.run: timeout_s={timeout_s!r} must be positive seconds.")
@@ -290,15 +305,14 @@ class Session:
                 wire.send(channel, {"timeout_s": time_s}, *blobs)
                 header, parts = wire.receive(channel, limits.output_bytes + 1024)
                 if parts[2][:1] == b"S":
-                    raise SandboxError(f"A program could not be confined, and was not run: {parts[2][1:].decode()}")
+                    raise wire.WireError(f"the program could not be confined and was not run: {parts[2][1:]!r}")
                 return result_of(header, parts, limits, time_s, self._sandbox.packages)
             except (OSError, EOFError, wire.WireError, KeyError, ValueError) as error:
                 self._drop()
                 if self._is_closed:
                     raise SandboxError("This session was closed while a program ran.") from error
                 _log.warning("a sandbox session was lost: %s %s", type(error).__name__, error)
-                note = "The program was stopped and its files are gone: the sandbox broke down. This says nothing about the program."
-                return RunResult("", "", Status.LOST, note)
+                return RunResult("", "", Status.LOST, _LOST)
 
     def _drop(self) -> None:
         channel, self._socket = self._socket, None
@@ -310,13 +324,13 @@ class Session:
     def close(self) -> None:
         """End the session, also in the midst of a call; its files are gone. May be called twice."""
         self._is_closed = True
-        channel = self._socket
-        if channel is not None and self._sandbox._owner == os.getpid():
+        if self._sandbox._owner != os.getpid():
+            return
+        if (channel := self._socket) is not None:
             with contextlib.suppress(OSError):
                 channel.shutdown(socket.SHUT_RDWR)  # wakes a call that waits in another thread
-            with self._lock:
-                self._drop()
-        self._sandbox._sessions.discard(self)
+        with self._lock:
+            self._drop()
 
     def __enter__(self) -> Self:
         """Return itself."""

@@ -20,27 +20,32 @@ _X32_BIT = 0x40000000
 _CLONE_THREAD = 0x00010000
 _CLONE_NEW = 0x7E020000  # the flags that ask for a namespace
 
-ALLOWED = """
-    read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 close close_range lseek open openat creat
-    fstat stat lstat newfstatat statx statfs fstatfs access faccessat faccessat2 readlink readlinkat getdents getdents64
-    getcwd chdir fchdir mkdir mkdirat rmdir rename renameat renameat2 link linkat unlink unlinkat symlink symlinkat
-    chmod fchmod fchmodat umask utime utimes utimensat truncate ftruncate fallocate fadvise64 flock fsync fdatasync
-    sendfile copy_file_range dup dup2 dup3 pipe pipe2 eventfd2 select pselect6 poll ppoll epoll_create1 epoll_ctl
-    epoll_wait epoll_pwait mmap mprotect munmap mremap madvise msync mincore brk membarrier futex set_robust_list
-    get_robust_list set_tid_address rseq sched_yield sched_getaffinity sched_getparam sched_getscheduler
-    sched_get_priority_max sched_get_priority_min rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend
-    rt_sigtimedwait sigaltstack pause alarm getitimer setitimer nanosleep clock_nanosleep clock_gettime clock_getres
-    gettimeofday time times getpid getppid gettid getuid geteuid getgid getegid getpgid getpgrp getsid getgroups
-    getrlimit getrusage getpriority uname sysinfo getcpu capget getrandom exit exit_group restart_syscall wait4 waitid
-    sendto recvfrom shutdown getsockopt getsockname
-""".split()
-REFUSED = "fork vfork execve execveat socket".split()
-KILLED = """
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+ALLOWED = _names("""
+    read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 close close_range lseek open openat
+    creat fstat stat lstat newfstatat statx statfs fstatfs access faccessat faccessat2 readlink readlinkat getdents
+    getdents64 getcwd chdir fchdir mkdir mkdirat rmdir rename renameat renameat2 link linkat unlink unlinkat symlink
+    symlinkat chmod fchmod fchmodat umask utime utimes utimensat truncate ftruncate fallocate fadvise64 flock fsync
+    fdatasync sendfile copy_file_range dup dup2 dup3 pipe pipe2 eventfd2 select pselect6 poll ppoll epoll_create1
+    epoll_ctl epoll_wait epoll_pwait mmap mprotect munmap mremap madvise msync mincore brk membarrier futex
+    set_robust_list get_robust_list set_tid_address rseq sched_yield sched_getaffinity sched_getparam
+    sched_getscheduler sched_get_priority_max sched_get_priority_min rt_sigaction rt_sigprocmask rt_sigreturn
+    rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack pause alarm getitimer setitimer nanosleep
+    clock_nanosleep clock_gettime clock_getres gettimeofday time times getpid getppid gettid getuid geteuid getgid
+    getegid getpgid getpgrp getsid getgroups getrlimit getrusage getpriority uname sysinfo getcpu capget getrandom
+    exit exit_group restart_syscall wait4 waitid sendto recvfrom shutdown getsockopt getsockname
+""")
+REFUSED = ("fork", "vfork", "execve", "execveat", "socket")
+KILLED = _names("""
     ptrace process_vm_readv process_vm_writev kcmp pidfd_open pidfd_getfd pidfd_send_signal bpf io_uring_setup
     io_uring_enter io_uring_register keyctl add_key request_key mount umount2 pivot_root chroot move_mount open_tree
     fsopen fsmount mount_setattr setns unshare init_module finit_module kexec_load kexec_file_load userfaultfd
     perf_event_open reboot open_by_handle_at fanotify_init
-""".split()
+""")
 # Allowed for these values of one argument only. fcntl and ioctl can send signals to other processes, prctl can undo
 # protections, prlimit64 can change another process.
 _ONE_OF: dict[str, tuple[int, tuple[int, ...]]] = {
@@ -50,7 +55,10 @@ _ONE_OF: dict[str, tuple[int, tuple[int, ...]]] = {
     "prlimit64": (0, (0,)),  # the process itself
     "socketpair": (0, (1,)),  # AF_UNIX; asyncio wants one
 }
+ITSELF = 0x7FFFFFFE
+"""Stands for the process that is filtered, the only one that it may send signals to; larger than any process id."""
 Instruction = tuple[int, int, int, int]
+_INSTRUCTION = struct.Struct("<HBBI")
 
 
 def _return(action: int, number: int = 0) -> Instruction:
@@ -64,12 +72,16 @@ def _one_of(argument: int, values: Iterable[int]) -> list[Instruction]:
     return [*body, _return(ERRNO, errno.EPERM)]
 
 
-def program(machine: str, pid: int, *, threads: bool = True) -> bytes:
-    """Return the filter for one call: an array of `struct sock_filter`.
+def for_process(template: bytes, pid: int) -> bytes:
+    """Return the filter of `program` for one process."""
+    return template.replace(_INSTRUCTION.pack(_JUMP_EQ, 0, 1, ITSELF), _INSTRUCTION.pack(_JUMP_EQ, 0, 1, pid))
+
+
+def program(machine: str, *, threads: bool = True) -> bytes:
+    """Return the filter of calls, an array of `struct sock_filter` for `for_process` to finish.
 
     Args:
         machine: As `uname -m` says it.
-        pid: The process that is to be filtered, the only one that it may send signals to.
         threads: Whether it may start threads; it never may start processes.
 
     Raises:
@@ -89,7 +101,7 @@ def program(machine: str, pid: int, *, threads: bool = True) -> bytes:
     bodies |= {name: refuse for name in REFUSED}
     bodies |= {name: [_return(KILL)] for name in KILLED}
     bodies |= {name: _one_of(*rule) for name, rule in _ONE_OF.items()}
-    bodies["kill"] = bodies["tgkill"] = _one_of(0, (pid,))
+    bodies["kill"] = bodies["tgkill"] = _one_of(0, (ITSELF,))
     only_threads: list[Instruction] = [
         (_LOAD, 0, 0, _ARGS_AT),
         (_AND, 0, 0, _CLONE_THREAD | _CLONE_NEW),
@@ -104,4 +116,4 @@ def program(machine: str, pid: int, *, threads: bool = True) -> bytes:
         if name in table:
             code += [(_JUMP_EQ, 0, len(body), table[name]), *body]
     code.append(_return(ERRNO, errno.ENOSYS))
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
+    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in code)

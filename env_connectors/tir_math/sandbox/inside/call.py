@@ -14,7 +14,6 @@ import io
 import linecache
 import os
 import resource
-import signal
 import sys
 import threading
 import traceback
@@ -29,7 +28,9 @@ _REPORT = 3
 _RESERVE_BYTES = 16 << 20  # to print the traceback of a MemoryError with
 
 
-def run(code: bytes, descriptors: tuple[int, int, int, int], limits: dict[str, Any], proc: int | None) -> NoReturn:
+def run(
+    code: bytes, descriptors: tuple[int, int, int, int], limits: dict[str, Any], proc: int | None, template: bytes
+) -> NoReturn:
     """Run a program and end the process.
 
     Args:
@@ -37,10 +38,11 @@ def run(code: bytes, descriptors: tuple[int, int, int, int], limits: dict[str, A
         descriptors: What becomes standard input, output, error, and the report.
         limits: Of the call; see limits.py outside.
         proc: Descriptor of /proc, or None.
+        template: The filter, from bpf.program.
     """
     status = 1
     try:
-        _confine(descriptors, limits, proc)
+        _confine(descriptors, limits, proc, template)
     except BaseException as error:  # noqa: BLE001 - nothing may run unconfined
         with contextlib.suppress(OSError):
             os.write(descriptors[3], SETUP + repr(error).encode()[:200])
@@ -52,24 +54,23 @@ def run(code: bytes, descriptors: tuple[int, int, int, int], limits: dict[str, A
         os._exit(status)
 
 
-def _confine(descriptors: tuple[int, int, int, int], limits: dict[str, Any], proc: int | None) -> None:
+def _confine(descriptors: tuple[int, int, int, int], limits: dict[str, Any], proc: int | None, template: bytes) -> None:
     if proc is not None:
         with contextlib.suppress(OSError):  # the kernel, short of memory, ends this process and no other
             file = os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=proc)
             os.write(file, b"1000")
     if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()  # the standard library reseeds itself after a fork
+        sys.modules["numpy.random"].seed(
+            int.from_bytes(os.urandom(4), "little")
+        )  # the standard library reseeds itself after a fork
     high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in descriptors]
     for number, descriptor in enumerate(high):
         os.dup2(descriptor, number)
     os.closerange(4, 1 << 20)
+    with contextlib.suppress(OSError):
+        os.chmod(limits["directory"], 0o700)  # whatever an earlier call made of it
     os.chdir(limits["directory"])
     os.umask(0o077)
-    for number in range(1, signal.NSIG):
-        if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ):
-            with contextlib.suppress(OSError, ValueError):
-                signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv[:] = [FILE_NAME]
     sys.path.insert(0, limits["directory"])
     kernel.forbid_dumps()
@@ -85,14 +86,14 @@ def _confine(descriptors: tuple[int, int, int, int], limits: dict[str, Any], pro
         (resource.RLIMIT_CORE, 0, 0),
     ):
         resource.setrlimit(what, (soft, hard))
-    kernel.install_filter(bpf.program(os.uname().machine, os.getpid(), threads=limits["threads"] > 1))
+    kernel.install_filter(bpf.for_process(template, os.getpid()))
 
 
 def _execute(code: bytes) -> int:
-    sys.stdin = sys.__stdin__ = _text(0, "r", "strict")
-    sys.stdout = sys.__stdout__ = _text(1, "w", "strict")
-    sys.stderr = sys.__stderr__ = _text(2, "w", "backslashreplace")
-    out, err = sys.stdout, sys.stderr
+    out, err = _text(1, "w", "strict"), _text(2, "w", "backslashreplace")
+    for name, stream in (("stdin", _text(0, "r", "strict")), ("stdout", out), ("stderr", err)):
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
     sys.modules["__main__"] = main

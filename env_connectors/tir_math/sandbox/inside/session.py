@@ -18,7 +18,7 @@ import tempfile
 import time
 from typing import Any, NoReturn
 
-from . import call, kernel, wire
+from . import bpf, call, kernel, wire
 
 _LOOK_S = 0.02  # how often threads are counted
 _CHUNK = 1 << 16
@@ -66,6 +66,7 @@ class Session:
         self._limits["address_space"] = self._size() + (limits["memory_mb"] << 20)
         if self._proc is None:
             self._limits["threads"] = 1  # nothing could count them
+        self._filter = bpf.program(os.uname().machine, threads=self._limits["threads"] > 1)
 
     def serve(self) -> NoReturn:
         """Answer until the other side is gone; then nothing of the session is left."""
@@ -101,7 +102,7 @@ class Session:
         limits = {**self._limits, "cpu_s": int(timeout_s) + 2}
         child = os.fork()
         if child == 0:
-            call.run(code, (stdin, out_w, err_w, report_w), limits, self._proc)
+            call.run(code, (stdin, out_w, err_w, report_w), limits, self._proc, self._filter)
         for descriptor in (stdin, out_w, err_w, report_w):
             os.close(descriptor)
         streams = Stream(out, limits["output_bytes"]), Stream(err, limits["output_bytes"])

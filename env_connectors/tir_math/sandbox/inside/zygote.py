@@ -20,12 +20,15 @@ from . import kernel, wire
 from .session import Session
 
 _STANDARD = """
-    math cmath fractions decimal statistics random itertools functools collections heapq bisect operator string re json
-    datetime time calendar typing dataclasses enum abc copy pprint textwrap io csv hashlib struct array numbers types
-    contextlib traceback linecache threading atexit asyncio queue concurrent.futures unicodedata tempfile uuid secrets
-    encodings.idna encodings.latin_1
-""".split()
-_MORE = {"numpy": ("numpy.random", "numpy.linalg", "numpy.fft", "numpy.polynomial"), "sympy": ("sympy.stats", "sympy.ntheory")}
+    math cmath fractions decimal statistics random itertools functools collections heapq bisect operator string re
+    json datetime time calendar typing dataclasses enum abc copy pprint textwrap io csv hashlib struct array numbers
+    types contextlib traceback linecache threading atexit asyncio queue concurrent.futures unicodedata tempfile uuid
+    secrets encodings.idna encodings.latin_1
+"""
+_MORE = {
+    "numpy": ("numpy.random", "numpy.linalg", "numpy.fft", "numpy.polynomial"),
+    "sympy": ("sympy.stats", "sympy.ntheory"),
+}
 
 
 def warm_up() -> None:
@@ -50,7 +53,7 @@ def warm_up() -> None:
 
 def preload(packages: list[str]) -> dict[str, str]:
     """Import the packages and the usual standard library; return the versions."""
-    for name in _STANDARD:
+    for name in _STANDARD.split():
         importlib.import_module(name)
     versions = {}
     for name in packages:
@@ -92,6 +95,15 @@ def main() -> None:
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
     os.close(null)
+    for number in signal.valid_signals() - {
+        signal.SIGKILL,
+        signal.SIGSTOP,
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+        signal.SIGINT,
+    }:
+        with contextlib.suppress(OSError):
+            signal.signal(number, signal.SIG_DFL)  # an owner under nohup ignores some
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # sessions need no reaping
     control.send(json.dumps({"ready": True, "versions": versions}).encode())
     while True:
