@@ -58,7 +58,7 @@ class Sandbox:
         self.versions: dict[str, str] = {}
         self.report: list[selftest.Finding] = []
         """What the self-test tried at the start, and what stopped it."""
-        self._is_isolated = not unsafe_no_isolation
+        self.is_isolated = not unsafe_no_isolation
         self._lock = threading.RLock()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._control: socket.socket | None = None
@@ -89,7 +89,7 @@ class Sandbox:
             self._refuse_or_warn()
             try:
                 self._start()
-                if self._is_isolated:
+                if self.is_isolated:
                     self._prove()
             except BaseException:
                 self._stop()
@@ -106,7 +106,7 @@ class Sandbox:
             raise SandboxUnavailableError(
                 f"The sandbox runs on Linux on x86_64 and aarch64, not {platform.system()} {machine}."
             )
-        if self._is_isolated:
+        if self.is_isolated:
             return
         if os.geteuid() == 0:
             raise SandboxUnavailableError(
@@ -126,7 +126,7 @@ class Sandbox:
             if self._launch(proc=proc):
                 return
             errors = self._stop() or errors
-            if not self._is_isolated or "proc" not in errors:
+            if not self.is_isolated or "proc" not in errors:
                 break
         raise SandboxUnavailableError(
             f"The sandbox cannot start: {errors.strip()[-600:] or 'its process ended without a word'}. Programs are never run "
@@ -137,9 +137,9 @@ class Sandbox:
     def _launch(self, *, proc: bool) -> bool:
         """Start the fork server and wait for its first word; False if it ended instead."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        config = json.dumps({"packages": self.packages, "is_isolated": self._is_isolated})
+        config = json.dumps({"packages": self.packages, "is_isolated": self.is_isolated})
         environment: dict[str, str] = {}
-        if self._is_isolated:
+        if self.is_isolated:
             line = bwrap.command(bwrap.find_bwrap(), self.packages, theirs.fileno(), config, proc=proc)
         else:
             line, environment = bwrap.unsafe_command(self.packages, theirs.fileno(), config)
@@ -318,6 +318,11 @@ class Session:
         channel, self._socket = self._socket, None
         if channel is not None:
             with contextlib.suppress(OSError):
+                channel.shutdown(socket.SHUT_WR)
+                if not self._sandbox.is_isolated:  # its folder is on the host: wait until it is gone
+                    channel.settimeout(_ANSWER_GRACE_S)
+                    while channel.recv(1 << 16):
+                        pass
                 channel.shutdown(socket.SHUT_RDWR)
             channel.close()
 
@@ -328,7 +333,7 @@ class Session:
             return
         if (channel := self._socket) is not None:
             with contextlib.suppress(OSError):
-                channel.shutdown(socket.SHUT_RDWR)  # wakes a call that waits in another thread
+                channel.shutdown(socket.SHUT_WR)  # the session ends, which wakes a call that waits in another thread
         with self._lock:
             self._drop()
 

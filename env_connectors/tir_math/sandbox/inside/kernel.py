@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+_PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 4, 22, 38
 _SECCOMP_MODE_FILTER = 2
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID = 0x00020000, 0x08000000, 0x20000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 0x4000, 0x40000
@@ -41,11 +41,6 @@ def install_filter(code: bytes) -> None:
 def forbid_dumps() -> None:
     """No core file, not even through a handler of the host, and no attaching."""
     _prctl(_PR_SET_DUMPABLE, 0)
-
-
-def die_with_parent() -> None:
-    """Be killed when the parent thread ends."""
-    _prctl(_PR_SET_PDEATHSIG, 9)
 
 
 def leave_namespaces() -> None:

@@ -6,6 +6,8 @@ byte that a model wrote ever reaches it.
 
 from __future__ import annotations
 
+import _sitebuiltins
+import builtins
 import contextlib
 import gc
 import importlib
@@ -55,6 +57,8 @@ def preload(packages: list[str]) -> dict[str, str]:
     """Import the packages and the usual standard library; return the versions."""
     for name in _STANDARD.split():
         importlib.import_module(name)
+    for name in ("exit", "quit"):  # as site, which is not imported here, would
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     versions = {}
     for name in packages:
         module = importlib.import_module(name)
