@@ -139,6 +139,32 @@ def test_container_without_user_namespaces_means_no_sandbox(small_sandbox: Sandb
     assert "never run without isolation" in done.stdout and "refused for root" in unsafe
 
 
+_CONTAINERS = {
+    "with processes and an account of its own": (["--uid", "1000", "--cap-drop", "ALL", "--unshare-all"], "True 0"),
+    # As Docker masks parts of /proc: no new /proc can be mounted, so nothing could count threads and none are allowed.
+    "with a masked /proc": (["--uid", "0", "--cap-add", "ALL", "--unshare-user", "--unshare-pid"], "True 1"),
+}
+
+
+@pytest.mark.parametrize("kind", _CONTAINERS)
+def test_container_with_user_namespaces_has_a_sandbox(small_sandbox: Sandbox, kind: str) -> None:
+    arguments, expected = _CONTAINERS[kind]
+    mask = ["--ro-bind", "/dev/null", "/proc/interrupts"] if "masked" in kind else []
+    code = (
+        "from env_connectors.tir_math.sandbox import Sandbox\n"
+        "with Sandbox(packages=()) as sandbox, sandbox.session() as session:\n"
+        "    result = session.run('import threading; threading.Thread(target=len).start(); print(1)')\n"
+        '    print(all(f.is_contained for f in sandbox.report), int("can\'t start new thread" in result.stderr))'
+    )
+    container = [bwrap.find_bwrap(), *arguments, "--dev-bind", "/", "/", "--proc", "/proc", *mask, "--"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, sys.path)])}
+    line = [*container, sys.executable, "-c", code]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    if done.returncode and done.stderr.startswith("bwrap:"):
+        pytest.skip(f"no such container can be made here: {done.stderr.strip()}")
+    assert done.stdout.strip() == expected, done
+
+
 def _as_another_user(code: str) -> str:
     """Run a script as an account that is not root; skip where it cannot reach an interpreter."""
     paths = [str(REPOSITORY), *filter(None, sys.path)]
@@ -175,5 +201,5 @@ def test_unsafe_mode_is_loud_and_still_filters(small_sandbox: Sandbox) -> None:
     )
     assert "\n42\n" in said and "PermissionError" in said
     assert "RuntimeWarning: unsafe_no_isolation=True: model-written programs run WITHOUT isolation" in said
-    folder = Path(said.splitlines()[-1])
+    folder = Path(said.split()[-1])
     assert folder.name.startswith("arlarena-unsafe-") and not folder.exists()
