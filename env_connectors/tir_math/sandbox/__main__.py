@@ -58,9 +58,8 @@ def _probes() -> bool:
 def _timing(sandbox: Sandbox, calls: int) -> None:
     load = os.getloadavg()[0]
     print(f"\n{os.cpu_count()} cores, load {load:.1f}\n")
-    print(
-        "| program | sessions | calls | calls/s | best ms | p50 ms | p95 ms | CPU ms of a call |\n|---|---|---|---|---|---|---|"
-    )
+    print("| program | sessions | calls | calls/s | best ms | p50 ms | p95 ms | CPU ms of a call |")
+    print("|---" * 8 + "|")
     for sessions in (1, 16):
         for program in timing.PROGRAMS:
             row = timing.measure(sandbox, program, sessions, max(2, calls // sessions))

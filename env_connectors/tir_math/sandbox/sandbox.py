@@ -284,7 +284,8 @@ class Session:
                 does is a result.
         """
         self._sandbox._check_owner()
-        limits, time_s = self._sandbox.limits, timeout_s or self._sandbox.limits.timeout_s
+        limits = self._sandbox.limits
+        time_s = limits.timeout_s if timeout_s is None else timeout_s
         if not 0 < time_s < 1e6:
             raise EnvConfigError(f"Session.run: timeout_s={timeout_s!r} must be positive seconds.")
         blobs = [text.encode("utf-8", "surrogatepass") for text in (code, stdin)]

@@ -119,6 +119,28 @@ def test_no_process_is_left_when_the_owner_ends(sandbox: Sandbox, below: Below, 
     assert gone(members)
 
 
+def test_host_sees_a_call_without_rights_behind_a_filter(small_sandbox: Sandbox, below: Below) -> None:
+    server = _idle(small_sandbox, below)
+    session = small_sandbox.session()
+    assert small_sandbox.pid is not None
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(session.run, "print('on', flush=True); import time; time.sleep(60)", timeout_s=3.0)
+        _wait_for(lambda: len(below(small_sandbox.pid or 0)) == len(server) + 2)
+        process = Path(f"/proc/{below(small_sandbox.pid)[-1]}")
+        _wait_for(lambda: "Seccomp:\t2" in (process / "status").read_text())
+        status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
+        assert status["NoNewPrivs"] == "1" and {status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Amb")} == {
+            "0" * 16
+        }
+        assert status["NSpid"].split()[-1] != status["Pid"] and len(status["NSpid"].split()) >= 3
+        assert (process / "oom_score_adj").read_text() == "1000\n"
+        for kind in ("mnt", "net", "pid", "ipc", "user", "uts"):
+            assert os.readlink(process / "ns" / kind) != os.readlink(f"/proc/self/ns/{kind}")
+        small_sandbox.close()
+        with pytest.raises(SandboxError):
+            call.result(10.0)
+
+
 def test_sandbox_outlives_the_thread_that_started_it(below: Below, small_sandbox: Sandbox) -> None:
     other = Sandbox(packages=())
     thread = threading.Thread(target=other.start)

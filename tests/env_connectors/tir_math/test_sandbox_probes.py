@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from env_connectors.tir_math.sandbox import Sandbox, Session, Status, probes
@@ -23,6 +25,21 @@ def test_hostile_program_is_contained_and_the_session_goes_on(shared: Session, p
 
 def test_there_are_as_many_probes_as_promised() -> None:
     assert len(PROBES) >= 50 and len({probe.name for probe in PROBES}) == len(PROBES)
+
+
+def test_page_of_the_sandbox_shows_every_probe_and_nothing_that_is_no_probe() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "sandbox.md").read_text()
+    table = text.split("## Hostile programs")[1].split("## ")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    shown = [(row[0].removeprefix("| "), row[1], row[2]) for row in rows]
+    assert shown == [(probe.name, probe.contained_by, str(probe.status)) for probe in PROBES]
+
+
+def test_example_of_the_page_runs(sandbox: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "sandbox.md").read_text()
+    exec(text.split("```python\n")[1].split("```")[0], {})
+    said = capsys.readouterr().out
+    assert said.startswith("ok [-sqrt(2), sqrt(2)]\n") and "ZeroDivisionError" in said
 
 
 def test_probe_outside_a_proven_sandbox_is_not_run() -> None:

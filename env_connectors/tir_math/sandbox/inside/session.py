@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 from . import bpf, call, kernel, wire
 
 _LOOK_S = 0.02  # how often threads are counted
-_CHUNK = 1 << 16
+_CHUNK = 1 << 16  # as much as a pipe holds
+_READS_AT_ONCE, _PAUSE_S = 8, 0.001
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
@@ -140,6 +141,7 @@ class Session:
             poll.register(descriptor, select.POLLIN)
         most = self._limits["output_stop_bytes"]
         look = time.monotonic() + _LOOK_S
+        reads = 0
         while True:
             now = time.monotonic()
             if now >= deadline:
@@ -153,6 +155,7 @@ class Session:
                 self._end_call(child)
             for stream in streams:
                 if stream.descriptor in ready:
+                    reads += 1
                     stream.read()
                     if not stream.is_open:
                         poll.unregister(stream.descriptor)
@@ -160,6 +163,8 @@ class Session:
                 return "output"
             if handle in ready:
                 return ""
+            if reads > _READS_AT_ONCE:
+                time.sleep(_PAUSE_S)  # a program that prints line by line would wake this process for every line
 
     def _end_call(self, child: int) -> NoReturn:
         os.kill(child, signal.SIGKILL)

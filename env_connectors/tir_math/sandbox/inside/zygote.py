@@ -95,6 +95,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     config = json.loads(sys.argv[2])
     versions = preload(config["packages"])
+    sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
