@@ -85,6 +85,8 @@ def _system_libraries() -> list[str]:
             arguments += ["--symlink", os.readlink(path), name]
         elif path.is_dir():
             arguments += ["--ro-bind", name, name]
+            for folder in sorted(path.glob("python3*/*-packages")):  # what is installed for the system's own Python
+                arguments += ["--tmpfs", str(folder), "--remount-ro", str(folder)]
     return arguments
 
 

@@ -6,8 +6,7 @@ import dataclasses
 import json
 import os
 import secrets
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from env_connectors.tir_math.sandbox.result import RunResult, Status
@@ -39,8 +38,9 @@ def execute():
 def found(path):
     return os.stat(path).st_size
 
-attempt("read a secret file of the owner", lambda: open(facts["secret"]).read())
-attempt("find this project on the host", lambda: found(facts["project"]))
+before = os.listdir("/tmp")
+write(os.path.join("/tmp", facts["name"]))  # the owner looks whether it is there
+attempt("read a file of the owner", lambda: open(facts["file"]).read(100))
 for path in ("/etc/passwd", "/usr/bin/env", "/home", "/root", "/var", "/sys", "/run"):
     attempt("find " + path, lambda: found(path))
 attempt("look at processes", lambda: found("/proc/self"))
@@ -51,7 +51,7 @@ attempt("open an internet socket", lambda: socket.socket(socket.AF_INET, socket.
 attempt("open a local socket", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
 attempt("start a process", lambda: os.fork() or os._exit(0))
 attempt("run a program", execute)
-attempt("write beside the owner's file", lambda: write(facts["target"]))
+attempt("write beside the owner's file", lambda: write(os.path.join(os.path.dirname(facts["file"]), facts["name"])))
 for place in ("/", "/dev", "/usr/lib", "/python", "/packages", "/sandbox/inside", os.path.dirname(os.__file__)):
     attempt("write to " + place, lambda: write(os.path.join(place, facts["name"])))
 
@@ -65,11 +65,11 @@ facts_seen = {
     "capabilities": capabilities(),
     "environment": sorted(set(os.environ) - set(facts["environment"])),
     "uid": os.getuid(),
-    "tmp": os.listdir("/tmp"),
+    "tmp": before,
 }
 print(json.dumps([seen, facts_seen]))
 """
-_EXPECTED_ATTEMPTS = 24
+_EXPECTED_ATTEMPTS = 23
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,13 +82,6 @@ class Finding:
     """What stopped it, or what it reached."""
 
 
-def _secret_file() -> tuple[Path, str]:
-    folder = Path(tempfile.mkdtemp(prefix="arlarena-selftest-"))
-    text = secrets.token_hex(16)
-    (folder / "secret").write_text(text)
-    return folder, text
-
-
 def run(run_program: Callable[..., RunResult]) -> list[Finding]:
     """Try to leave the sandbox and return what came of it.
 
@@ -97,32 +90,27 @@ def run(run_program: Callable[..., RunResult]) -> list[Finding]:
     """
     from env_connectors.tir_math.sandbox.bwrap import ENVIRONMENT
 
-    folder, secret = _secret_file()
+    own = Path(__file__).resolve()
     name = f"arlarena-selftest-{secrets.token_hex(8)}"
     facts = {
-        "secret": str(folder / "secret"),
-        "target": str(folder / "target"),
-        "project": str(Path(__file__).resolve()),
+        "file": str(own),
         "owner": os.getpid(),
         "name": name,
         "environment": [*ENVIRONMENT, "PYTHONPATH", "LD_LIBRARY_PATH", "PWD", "LC_CTYPE"],
     }
-    try:
-        result = run_program(_TRY, json.dumps(facts), timeout_s=_TIMEOUT_S)
-        return verdict(result, secret, is_written=(folder / "target").exists())
-    finally:
-        for file in ("target", "secret"):
-            (folder / file).unlink(missing_ok=True)
-        folder.rmdir()
+    result = run_program(_TRY, json.dumps(facts), timeout_s=_TIMEOUT_S)
+    written = [file for file in (Path("/tmp") / name, own.with_name(name)) if file.exists()]
+    for file in written:
+        file.unlink(missing_ok=True)
+    return verdict(result, written)
 
 
-def verdict(result: RunResult, secret: str, *, is_written: bool) -> list[Finding]:
+def verdict(result: RunResult, written: Sequence[Path]) -> list[Finding]:
     """Return the findings that an answer of the self-test's program means; doubt is never contained.
 
     Args:
         result: Of the program.
-        secret: What stood in the owner's file.
-        is_written: Whether the owner found the file that the program tried to write.
+        written: The program's files that the owner found on the host.
     """
     try:
         seen, facts = json.loads(result.stdout)
@@ -132,8 +120,8 @@ def verdict(result: RunResult, secret: str, *, is_written: bool) -> list[Finding
     findings = [Finding(name, what == "refused", detail) for name, (what, detail) in attempts.items()]
     complete = result.status is Status.OK and len(attempts) >= _EXPECTED_ATTEMPTS
     findings.append(Finding("the self-test ran to its end", complete, f"{len(attempts)} attempts, {result.status}"))
-    findings.append(Finding("the secret is in no output", secret not in result.text, "searched"))
-    findings.append(Finding("the owner's folder is unchanged", not is_written, "looked at from outside"))
+    told = ", ".join(map(str, written)) or "not there"
+    findings.append(Finding("a file written inside, seen from the host", not written, told))
     for key, wanted in (("capabilities", 0), ("environment", []), ("uid", 65534), ("tmp", [])):
         value = facts.get(key, "missing") if isinstance(facts, dict) else "missing"
         findings.append(Finding(key, value == wanted, str(value)))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import statistics
+import subprocess
+import sys
 import threading
 import time
 
@@ -22,7 +25,7 @@ class Timing:
     """Of one program at one number of sessions."""
 
     program: str
-    sessions: int
+    sessions: str
     calls: int
     calls_per_s: float
     best_ms: float
@@ -64,8 +67,25 @@ def measure(sandbox: Sandbox, program: str, sessions: int, calls: int) -> Timing
         session.close()
     if wrong or len(walls) != sessions * calls:
         raise RuntimeError(f"{program}: {len(wrong)} wrong answers of {len(walls)}, such as {wrong[:1]}")
+    return _timing(program, f"{sessions}", seconds, walls, cpus)
+
+
+def measure_plain(program: str, calls: int) -> Timing:
+    """Run a program in new interpreters without a sandbox, one after the other, to compare with."""
+    walls: list[float] = []
+    cpus: list[float] = []
+    began = time.perf_counter()
+    for _ in range(calls):
+        start, before = time.perf_counter(), os.times()
+        subprocess.run([sys.executable, "-c", PROGRAMS[program][0]], check=True, stdout=subprocess.DEVNULL)
+        after = os.times()
+        walls.append(1e3 * (time.perf_counter() - start))
+        own = (after.children_user - before.children_user) + (after.children_system - before.children_system)
+        cpus.append(1e3 * own)
+    return _timing(program, "new interpreters", time.perf_counter() - began, walls, cpus)
+
+
+def _timing(program: str, sessions: str, seconds: float, walls: list[float], cpus: list[float]) -> Timing:
     p95 = statistics.quantiles(walls, n=20)[-1]
-    rate = len(walls) / seconds
-    return Timing(
-        program, sessions, len(walls), rate, min(walls), statistics.median(walls), p95, statistics.median(cpus)
-    )
+    middle = statistics.median
+    return Timing(program, sessions, len(walls), len(walls) / seconds, min(walls), middle(walls), p95, middle(cpus))

@@ -39,13 +39,36 @@ def test_host_files_within_reach_are_found_by_the_self_test(
     small_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # not in /tmp: a session's own hides the host's
-        monkeypatch.setattr(selftest.tempfile, "tempdir", folder)
+        monkeypatch.setattr(selftest, "__file__", f"{folder}/own.py")
+        Path(folder, "own.py").write_text("the owner's")
         _with_more_arguments(monkeypatch, "--bind", folder, folder)
         with pytest.raises(IsolationError) as raised:
             Sandbox(packages=()).start()
-        for finding in ("read a secret file of the owner", "find /var", "write beside the owner's file"):
+        for finding in (
+            'read a file of the owner: "the owner\'s"',
+            "find /var",
+            "write beside the owner's file",
+            "seen from",
+        ):
             assert finding in str(raised.value)
-        assert os.listdir(folder) == []
+        assert os.listdir(folder) == ["own.py"]
+
+
+def test_tmp_that_is_not_private_is_found_by_the_self_test(
+    small_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    copy = tmp_path / "inside"
+    shutil.copytree(bwrap.INSIDE, copy)
+    text = (copy / "session.py").read_text()
+    assert text.count("            kernel.mount_private_tmp(") == 1
+    (copy / "session.py").write_text(text.replace("            kernel.mount_private_tmp(", "            str(("))
+    text = (copy / "session.py").read_text().replace('limits["tmp_files"])', 'limits["tmp_files"]))')
+    (copy / "session.py").write_text(text)
+    monkeypatch.setattr(bwrap, "INSIDE", copy)
+    _with_more_arguments(monkeypatch, "--bind", "/tmp", "/tmp")
+    with pytest.raises(IsolationError, match="a file written inside, seen from the host: /tmp/arlarena-selftest-"):
+        Sandbox(packages=()).start()
+    assert not list(Path("/tmp").glob("arlarena-selftest-*"))
 
 
 def test_folder_of_the_host_within_reach_is_found_by_the_self_test(
@@ -92,7 +115,7 @@ def test_program_is_not_run_when_it_cannot_be_confined(
     ],
 )
 def test_answer_of_the_self_test_that_says_too_little_is_no_proof(stdout: str, status: Status) -> None:
-    findings = selftest.verdict(RunResult(stdout, "", status), "secret", is_written=False)
+    findings = selftest.verdict(RunResult(stdout, "", status), [])
     assert not all(finding.is_contained for finding in findings)
 
 
@@ -188,7 +211,7 @@ def test_account_that_is_not_root_gets_the_same_sandbox(small_sandbox: Sandbox) 
         "with Sandbox(packages=()) as sandbox, sandbox.session() as session:\n"
         "    print(all(f.is_contained for f in sandbox.report), len(sandbox.report), session.run('print(6 * 7)').stdout)\n"
     )
-    assert said == "True 31 42\n\n", said
+    assert said == "True 29 42\n\n", said
 
 
 def test_unsafe_mode_is_loud_and_still_filters(small_sandbox: Sandbox) -> None:
