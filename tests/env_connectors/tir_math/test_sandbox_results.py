@@ -75,6 +75,7 @@ def test_every_end_has_its_sentence(session: Session) -> None:
         "import pandas": (Status.MISSING, "No module 'pandas': there are the standard library, numpy, sympy, mpmath"),
         "while True: pass": (Status.TIMEOUT, "TimeoutError: the program was stopped after 0.5 s."),
         "bytearray(10**9)": (Status.MEMORY, "MemoryError: the program may use 96 MB."),
+        "import mmap; mmap.mmap(-1, 10**9)": (Status.MEMORY, "MemoryError: the program may use 96 MB."),
         "import sys; sys.exit(3)": (Status.EXIT, "exit code 3"),
         "import sys; sys.exit('no solution')": (Status.EXIT, "exit code 1"),
         "import os; os.abort()": (Status.CRASH, "killed by SIGABRT"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import errno
 import fcntl
 import io
 import linecache
@@ -125,7 +126,7 @@ def _raised(error: BaseException, err: io.TextIOWrapper) -> int:
                 print(code, file=err)
         _report(EXIT)
         return code & 0xFF if isinstance(code, int) else int(code is not None)
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         with contextlib.suppress(BaseException):
             resource.setrlimit(resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[1],) * 2)
         _report(MEMORY)
