@@ -35,9 +35,7 @@ def _with_more_arguments(monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
     monkeypatch.setattr(bwrap, "command", changed)
 
 
-def test_host_files_within_reach_are_found_by_the_self_test(
-    small_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_files_within_reach_are_found_by_the_self_test(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # not in /tmp: a session's own hides the host's
         monkeypatch.setattr(selftest, "__file__", f"{folder}/own.py")
         Path(folder, "own.py").write_text("the owner's")
@@ -55,7 +53,7 @@ def test_host_files_within_reach_are_found_by_the_self_test(
 
 
 def test_tmp_that_is_not_private_is_found_by_the_self_test(
-    small_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     copy = tmp_path / "inside"
     shutil.copytree(bwrap.INSIDE, copy)
@@ -72,7 +70,7 @@ def test_tmp_that_is_not_private_is_found_by_the_self_test(
 
 
 def test_folder_of_the_host_within_reach_is_found_by_the_self_test(
-    small_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _with_more_arguments(monkeypatch, "--ro-bind", "/etc", "/etc")
     with pytest.raises(IsolationError, match="Reached: find /etc/passwd"):
@@ -80,7 +78,7 @@ def test_folder_of_the_host_within_reach_is_found_by_the_self_test(
 
 
 def test_filter_that_is_not_installed_is_found_by_the_self_test(
-    small_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     copy = tmp_path / "inside"
     shutil.copytree(bwrap.INSIDE, copy)
@@ -93,7 +91,7 @@ def test_filter_that_is_not_installed_is_found_by_the_self_test(
 
 
 def test_program_is_not_run_when_it_cannot_be_confined(
-    small_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     copy = tmp_path / "inside"
     shutil.copytree(bwrap.INSIDE, copy)
@@ -144,7 +142,7 @@ def test_unsafe_mode_is_refused_for_root(monkeypatch: pytest.MonkeyPatch) -> Non
         Sandbox(packages=(), unsafe_no_isolation=True).start()
 
 
-def test_container_without_user_namespaces_means_no_sandbox(small_sandbox: Sandbox) -> None:
+def test_container_without_user_namespaces_means_no_sandbox(sandbox: Sandbox) -> None:
     """Not even for root: it is root of a container here, which may make no namespace."""
     code = (
         "from env_connectors.tir_math.sandbox import Sandbox\n"
@@ -170,7 +168,7 @@ _CONTAINERS = {
 
 
 @pytest.mark.parametrize("kind", _CONTAINERS)
-def test_container_with_user_namespaces_has_a_sandbox(small_sandbox: Sandbox, kind: str) -> None:
+def test_container_with_user_namespaces_has_a_sandbox(sandbox: Sandbox, kind: str) -> None:
     arguments, expected = _CONTAINERS[kind]
     mask = ["--ro-bind", "/dev/null", "/proc/interrupts"] if "masked" in kind else []
     code = (
@@ -205,7 +203,7 @@ def _as_another_user(code: str) -> str:
     pytest.skip("no interpreter that an account other than root can run")
 
 
-def test_account_that_is_not_root_gets_the_same_sandbox(small_sandbox: Sandbox) -> None:
+def test_account_that_is_not_root_gets_the_same_sandbox(sandbox: Sandbox) -> None:
     said = _as_another_user(
         "from env_connectors.tir_math.sandbox import Sandbox\n"
         "with Sandbox(packages=()) as sandbox, sandbox.session() as session:\n"
@@ -214,7 +212,7 @@ def test_account_that_is_not_root_gets_the_same_sandbox(small_sandbox: Sandbox) 
     assert said == "True 29 42\n\n", said
 
 
-def test_unsafe_mode_is_loud_and_still_filters(small_sandbox: Sandbox) -> None:
+def test_unsafe_mode_is_loud_and_still_filters(sandbox: Sandbox) -> None:
     said = _as_another_user(
         "from env_connectors.tir_math.sandbox import Sandbox\n"
         "with Sandbox(packages=(), unsafe_no_isolation=True) as sandbox, sandbox.session() as session:\n"

@@ -141,7 +141,7 @@ def test_host_sees_a_call_without_rights_behind_a_filter(small_sandbox: Sandbox,
             call.result(10.0)
 
 
-def test_sandbox_outlives_the_thread_that_started_it(below: Below, small_sandbox: Sandbox) -> None:
+def test_sandbox_outlives_the_thread_that_started_it(sandbox: Sandbox) -> None:
     other = Sandbox(packages=())
     thread = threading.Thread(target=other.start)
     thread.start()
