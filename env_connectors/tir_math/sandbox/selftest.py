@@ -99,7 +99,7 @@ def run(run_program: Callable[..., RunResult]) -> list[Finding]:
         "environment": [*ENVIRONMENT, "PYTHONPATH", "LD_LIBRARY_PATH", "PWD", "LC_CTYPE"],
     }
     result = run_program(_TRY, json.dumps(facts), timeout_s=_TIMEOUT_S)
-    written = [file for file in (Path("/tmp") / name, own.with_name(name)) if file.exists()]
+    written = [file for file in (Path("/tmp") / name, own.with_name(name)) if os.path.exists(file)]
     for file in written:
         file.unlink(missing_ok=True)
     return verdict(result, written)
