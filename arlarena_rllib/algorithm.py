@@ -37,6 +37,7 @@ from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.metrics import trajectory_metrics, version_lag
 from arlarena_rllib.serving import GenerationRequest, Policy
 from arlarena_rllib.trajectory import TokenBatch, Trajectory, TrajectoryGroup, row_anchors
+from arlarena_rllib.trajectory_recorder import FOLDER, TrajectoryRecorder
 from arlarena_rllib.whole_checkpoint import MANIFEST, cannot_write, write_manifest
 from env_connectors import TaskPanel
 
@@ -59,6 +60,7 @@ class ARLArena(Algorithm):
     _cursor: int
     _inert: InertWatch
     _notices: list[str]
+    _recorder: TrajectoryRecorder
     _probe_prompts: list[list[int]]
 
     @classmethod
@@ -90,11 +92,14 @@ class ARLArena(Algorithm):
                 self._notices += self._inert.note(row_features(self._spec, metrics))
             if len(batch["minibatch"]):
                 with self._timed("update_s"):
-                    self._update(batch)
+                    self._update(self._recorder.marked(batch))
             self._measure_prompt_dependence(groups)
             self._probe_prompts = _short_prompts(groups, self.config.sync_check_sequences) or self._probe_prompts
             with self._timed("weight_sync_s"):
                 self._publish()
+        self._notices += self._recorder.write(
+            self.iteration + 1, lambda: self._learners.ask_each("recorded_log_ratios")
+        )
         self._log((), {"weight_version": float(self._version), "task_cursor": float(self._cursor)})
 
     def _collect_groups(self) -> list[TrajectoryGroup]:
@@ -128,6 +133,7 @@ class ARLArena(Algorithm):
             )
         self._log((GROUPS,), group_uniformity(outcomes))
         self._log_rollouts(everything, kept, chosen, failed_groups)
+        self._recorder.begin(everything, kept)
         return kept
 
     def _sample_groups(self, count: int) -> tuple[list[TrajectoryGroup], Collected]:
@@ -263,6 +269,13 @@ class ARLArena(Algorithm):
         self._panel = bare_text_env(self.config.env, self.config.env_config).tasks()
         self._codec = TextCodec(self.config.model_path)
         self._settings = self.config.rollout_settings()
+        self._recorder = TrajectoryRecorder(
+            self.config.record_trajectories,
+            (self._local_trial_folder() or Path(self.logdir)) / FOLDER,
+            self._spec,
+            self._codec.tokenizer.decode,
+            {"env": str(self.config.env), "method": self.config.method},
+        )
         self._policy = self.config.start_policy(
             f"policy-{self._trial_label()}-{time.time_ns():x}", self._codec.stop_ids
         )
@@ -292,6 +305,11 @@ class ARLArena(Algorithm):
         """Return the name of the trial's folder; RLlib does not hand a trial's own name and id on to its algorithm."""
         return self._storage.trial_dir_name if self._storage is not None else type(self).__name__
 
+    def _local_trial_folder(self) -> Path | None:
+        """Return the trial's folder, if it has one that is no bucket."""
+        is_local = self._storage is not None and isinstance(self._storage.storage_filesystem, LocalFileSystem)
+        return Path(self._storage.trial_fs_path) if is_local else None
+
     def cleanup(self) -> None:
         """Stop runners and learners, then the engine."""
         super().cleanup()
@@ -304,9 +322,7 @@ class ARLArena(Algorithm):
         Raises:
             CheckpointError: it cannot be written. The message names the disk and the checkpoint that is still usable.
         """
-        storage = self._storage
-        is_local = storage is not None and isinstance(storage.storage_filesystem, LocalFileSystem)
-        trial_folder = Path(storage.trial_fs_path) if is_local else None
+        storage, trial_folder = self._storage, self._local_trial_folder()
         with tempfile.TemporaryDirectory() if storage and not checkpoint_dir else nullcontext(checkpoint_dir) as local:
             try:
                 return super().save(local)

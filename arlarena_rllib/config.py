@@ -271,6 +271,7 @@ class ARLArenaConfig(AlgorithmConfig):
             # vLLM keeps one generator per seeded row, which halves its throughput and still is not reproducible in a
             # busy batch; the transformers engine is exactly reproducible.
             seeded_sampling=self.engine != "vllm",
+            keep_info=self.record_trajectories > 0,
         )
 
     def start_policy(self, app_name: str, stop_ids: tuple[int, ...]) -> Policy:

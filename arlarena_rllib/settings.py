@@ -178,6 +178,9 @@ SETTINGS: dict[str, Setting] = {
     "prompt_dependence_interval": Setting(
         "reporting", 0, _COUNT0, "iterations between measurements of prompts/... (costs forward passes); 0 = off"
     ),
+    "record_trajectories": Setting(
+        "reporting", 0, _COUNT0, "episodes of each iteration that are written down, for `arlarena view`; 0 = none"
+    ),
 }
 """All settings that are not parameters of a method (those are in ``objectives``)."""
 

@@ -44,6 +44,7 @@ class Turn:
         reply: Decoded reply, for reading and parsing only.
         anchor: State in which the turn was taken; equal strings mean equal states.
         reward: Reward of the environment for this turn.
+        info: Numbers, flags and short texts of the environment's own info after the turn; empty unless asked for.
     """
 
     context_ids: list[int]
@@ -62,6 +63,7 @@ class Turn:
     cached_tokens: int = 0
     generate_s: float = 0.0
     env_s: float = 0.0
+    info: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -280,6 +280,15 @@ class TextEnv(gymnasium.Env[str, str]):
         return info if step.progress is None else {**info, "progress": step.progress}
 
 
+def own_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an environment's info says of a turn beyond what every one has: its numbers, flags and texts."""
+    return {
+        name: value
+        for name, value in info.items()
+        if isinstance(value, (bool, int, float, str)) and (name == "progress" or name not in {*INFO_KEYS, "task_type"})
+    }
+
+
 def register_text_env(env_id: str, entry_point: str, **kwargs: Any) -> None:
     """Register a text environment with Gymnasium; doing it twice with the same arguments is allowed.
 

@@ -41,6 +41,12 @@ class LearnerLink:
         by_rank = dict(answer.get() for answer in answers)
         return {name: np.concatenate([by_rank[r][name] for r in sorted(by_rank)]) for name in by_rank[0]}
 
+    def ask_each(self, method: str) -> list[Any]:
+        """Call a method of every learner and return their answers."""
+        if self._num_learners == 0:
+            return [getattr(self._group._learner, method)()]
+        return [r.get() for r in self._group.foreach_learner(lambda learner, **_: getattr(learner, method)())]
+
     def ask(self, method: str, *args: Any) -> Any:
         """Call a method of the (first) learner and return its answer."""
         if self._num_learners == 0:

@@ -18,6 +18,7 @@ from arlarena_rllib.learner import collectives
 from arlarena_rllib.learner.causal_lm_module import ENTROPY, LOGP, VALUE, CausalLMModule
 from arlarena_rllib.learner.logprobs import token_scores
 from arlarena_rllib.learner.minibatch_context import minibatch_context
+from arlarena_rllib.learner.recorded_rows import RECORDED, RowLogRatios, recorded_log_ratios
 from arlarena_rllib.learner.scoring import OLD_ENTROPY, OLD_LOGP, OLD_VALUE, REF_LOGP, RowScorer, indexed_micro_batches
 from arlarena_rllib.models.load import load_causal_lm
 from arlarena_rllib.objectives import (
@@ -112,6 +113,7 @@ class PolicyTorchLearner(TorchLearner):
         rows[_ENTROPY_ROW] = row_mean_entropy(rows[OLD_ENTROPY], rows["loss_mask"])
         self._entropy_threshold = entropy_threshold(collectives.gathered(rows[_ENTROPY_ROW].cpu()))
         self._tables: list[dict[str, Tensor]] = []
+        self._recorded_log_ratios: RowLogRatios = {}
         steps = int(rows["minibatch"].max()) + 1 if len(rows["minibatch"]) else 0
         steps = collectives.maximum(steps, self._device)
         sums: list[dict[str, Tensor]] = []
@@ -142,6 +144,8 @@ class PolicyTorchLearner(TorchLearner):
         batch = _cut_to(fwd_out, batch)
         loss, metrics = self._objective(batch, fwd_out)
         self._micro_metrics.append(metrics)
+        if RECORDED in batch:
+            self._recorded_log_ratios |= recorded_log_ratios(fwd_out[LOGP].detach(), batch)
         self._tables.append(
             update_tables(
                 fwd_out[LOGP].detach(),
@@ -266,6 +270,10 @@ class PolicyTorchLearner(TorchLearner):
     def export_weights(self) -> dict[str, Tensor]:
         """Return the policy's parameters by Hugging Face name, cloned to the CPU; tied weights appear once."""
         return {name: p.detach().cpu().clone() for name, p in self.policy.lm.named_parameters()}
+
+    def recorded_log_ratios(self) -> RowLogRatios:
+        """Return, for this learner's recorded rows, log(π / π_old) of each policy token as the last step saw it."""
+        return self._recorded_log_ratios
 
     def score_rows(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the scores of rows as :meth:`RowScorer.scores` has them, for advantages that need them.

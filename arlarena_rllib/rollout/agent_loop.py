@@ -13,6 +13,7 @@ from arlarena_rllib.serving import GenerationRequest, GenerationResult
 from arlarena_rllib.trajectory import APPEND, WINDOWED, StopReason, Trajectory, Turn
 from env_connectors.parsing import parse_reply
 from env_connectors.prompting import PastTurn, PromptConfig, render_followup, render_prompt
+from env_connectors.text_env import own_info
 
 
 class Client(Protocol):
@@ -46,6 +47,8 @@ class RolloutSettings:
     env_step_timeout_s: float = 60.0
     episode_retries: int = 1
     seeded_sampling: bool = True
+    keep_info: bool = False
+    """Keep what the environment's info says of each turn."""
 
 
 @dataclass
@@ -134,6 +137,7 @@ class EpisodeRunner:
                     cached_tokens=result.num_cached_tokens,
                     generate_s=seconds,
                     env_s=time.perf_counter() - began,
+                    info=own_info(info) if self.settings.keep_info else {},
                 )
             )
             if self.settings.mode == APPEND:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -93,3 +94,25 @@ def test_critic_trains_on_single_episodes(ray_cluster: None, tiny_model_dir: Pat
     algorithm.stop()
     assert result["groups"]["trained"] == result["groups"]["started"] == 6
     assert result["learners"]["default_policy"]["num_tokens"] > 0
+
+
+def test_recorded_episodes_say_what_training_made_of_them(ray_cluster: None, tiny_model_dir: Path) -> None:
+    config = small_config(tiny_model_dir).training(num_epochs=2).reporting(record_trajectories=5)
+    algorithm = config.build_algo()
+    folder = Path(algorithm.logdir) / "trajectories"
+    results = [algorithm.train(), algorithm.train()]
+    algorithm.stop()
+    assert [result["notices"] for result in results] == [[], []]
+    for iteration in (1, 2):
+        lines = (folder / f"iteration_{iteration:06d}.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in lines]
+        # Of 3 groups the first episodes, then the second ones.
+        first = min(r["group"] for r in records)
+        assert [(r["group"] - first, r["member"]) for r in records] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]
+        assert {(r["iteration"], r["method"], r["use"]) for r in records} == {(iteration, "grpo", "trained")}
+        turns = [turn for record in records for turn in record["turns"]]
+        assert {tuple(turn["weight_version"]) for turn in turns} == {(iteration - 1, iteration - 1)}
+        assert all(turn["loss_tokens"] == turn["response_tokens"] > 0 for turn in turns)
+        assert all(turn["ratio_min"] <= turn["ratio_mean"] <= turn["ratio_max"] for turn in turns)
+        assert any(abs(turn["ratio_mean"] - 1.0) > 1e-4 for turn in turns)  # seen again after the first steps
+        assert all("boxes_left" in turn["info"] and "now" in turn["prompt"] for turn in turns)
