@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
-from integration_cases import GUESS, small_config
+from integration_cases import GUESS, same_weights, small_config, weights_of
 
 from arlarena_rllib.errors import RolloutError
 from arlarena_rllib.evaluation import panel_episodes
@@ -116,3 +116,27 @@ def test_recorded_episodes_say_what_training_made_of_them(ray_cluster: None, tin
         assert all(turn["ratio_min"] <= turn["ratio_mean"] <= turn["ratio_max"] for turn in turns)
         assert any(abs(turn["ratio_mean"] - 1.0) > 1e-4 for turn in turns)  # seen again after the first steps
         assert all("boxes_left" in turn["info"] and "now" in turn["prompt"] for turn in turns)
+
+
+def test_recording_of_a_growing_conversation_with_a_critic_adds_up(ray_cluster: None, tiny_model_dir: Path) -> None:
+    """Advantages are per token, and a row holds all turns of an episode."""
+    config = small_config(tiny_model_dir, method="ppo").environment(GUESS).env_runners(trajectory_mode="append")
+    config.env_config = {}
+    algorithm = config.reporting(record_trajectories=9).build_algo()
+    folder, result = Path(algorithm.logdir) / "trajectories", algorithm.train()
+    algorithm.stop()
+    records = [json.loads(line) for line in (folder / "iteration_000001.jsonl").read_text().splitlines()]
+    turns = [turn for record in records for turn in record["turns"]]
+    assert len(records) == 9 and len(turns) > 9
+    assert sum(turn["loss_tokens"] for turn in turns) == result["batch"]["num_loss_tokens"]
+    assert all(turn["advantage"] is not None and turn["ratio_mean"] is not None for turn in turns)
+
+
+def test_recording_changes_no_weight(ray_cluster: None, tiny_model_dir: Path) -> None:
+    weights = []
+    for count in (0, 4):
+        algorithm = small_config(tiny_model_dir).reporting(record_trajectories=count).build_algo()
+        algorithm.train()
+        weights.append(weights_of(algorithm))
+        algorithm.stop()
+    assert same_weights(*weights)
