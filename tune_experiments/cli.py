@@ -1,4 +1,4 @@
-"""The command `arlarena`: train, sweep, report, deliver, evaluate, methods, settings, envs, models."""
+"""The command `arlarena`: train, sweep, report, deliver, evaluate, view, play, methods, settings, envs, models."""
 
 from __future__ import annotations
 
@@ -99,6 +99,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("--json", action="store_true", help="print the result as JSON, per-task values included")
     evaluate.set_defaults(run=_evaluate)
+
+    view = commands.add_parser("view", help="a page of the episodes that a run has written down, turn by turn")
+    view.add_argument("folder", metavar="run", help="folder of a run or a study with reporting.record_trajectories")
+    view.add_argument("--out", help="HTML file to write; trajectories.html in that folder by default")
+    view.set_defaults(run=_view)
+
+    play = commands.add_parser("play", help="play an episode of a text environment yourself")
+    play.add_argument("id", help="Gymnasium id, `module:id` for your own")
+    play.add_argument("overrides", nargs="*", metavar="environment.env_config={...}")
+    which = play.add_mutually_exclusive_group()
+    which.add_argument("--task", help="id of the task; otherwise one is drawn")
+    which.add_argument("--split", default="train", choices=("train", "validation", "test"), help="to draw it from")
+    play.add_argument("--oracle", action="store_true", help="answer a line `!` with the gold action")
+    play.set_defaults(run=_play)
 
     methods = commands.add_parser("methods", help="list the methods, show one with all its values, compare losses")
     methods.set_defaults(run=_methods_list)
@@ -252,6 +266,23 @@ def _evaluate(options: argparse.Namespace) -> int:
         print(f"{config.env} {options.split} panel {panel.panel_hash}, {result.n} tasks")
         for key, value in result.summary().items():
             print(f"  {key:14s} {value:.4f}" if isinstance(value, float) else f"  {key:14s} {value}")
+    return EXIT_OK
+
+
+def _view(options: argparse.Namespace) -> int:
+    from tune_experiments.view import view
+
+    viewed = view(Path(options.folder), Path(options.out) if options.out else None)
+    for note in viewed.notes:
+        print(f"note:    {note}", file=sys.stderr)
+    print(f"page:    {viewed.page} ({viewed.num_shown} episodes)")
+    return EXIT_OK
+
+
+def _play(options: argparse.Namespace) -> int:
+    from tune_experiments.play import play
+
+    play(options.id, options.overrides, task_id=options.task, split=options.split, oracle=options.oracle)
     return EXIT_OK
 
 

@@ -176,12 +176,26 @@ def read_sections(
         raise ConfigError(_not_a_file(str(path), kind))
     tree, places = read_yaml(file)
     sections = {str(name): dict(_mapping(values, name, file.name)) for name, values in tree.items()}
+    laid_over, their_places = read_overrides(overrides)
+    for section, values in laid_over.items():
+        sections[section] = {**sections.get(section, {}), **values}
+    places = {path: place for path, place in places.items() if path[:2] not in their_places} | their_places
+    return sections, places, file.name
+
+
+def read_overrides(overrides: Sequence[str]) -> tuple[Sections, Places]:
+    """Return the sections that ``section.key=value`` overrides alone make, and which one each key is from.
+
+    Raises:
+        ConfigError: an override is not of this form.
+    """
+    sections: Sections = {}
+    places: Places = {}
     for override in overrides:
         section, key, value = _parse_override(override)
         sections.setdefault(section, {})[key] = value
-        places = {path: place for path, place in places.items() if path[:2] != (section, key)}
         places[section, key] = f"override {override!r}"
-    return sections, places, file.name
+    return sections, places
 
 
 def _not_a_file(name: str, kind: str) -> str:

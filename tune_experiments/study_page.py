@@ -164,12 +164,17 @@ def _cell(cell: Cell | str) -> Cell:
     return cell if isinstance(cell, Cell) else Cell(cell)
 
 
-_STYLE = """
+PALETTE = """
 :root{color-scheme:light dark;--ink:#1c2024;--soft:#60666d;--line:#d9dde1;--faint:#eef0f2;--page:#ffffff;
 --good:#00704f;--bad:#b3400a;--hover:#f6f8f9}
 @media (prefers-color-scheme: dark){:root{--ink:#e4e7ea;--soft:#9aa2ab;--line:#363c43;--faint:#24292e;--page:#15181b;
 --good:#4fc79b;--bad:#f08a52;--hover:#1c2125}}
-*{box-sizing:border-box}
+"""
+"""Colours of light and dark screens, of every page that is written here."""
+
+_STYLE = (
+    PALETTE
+    + """*{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 main{max-width:1240px;margin:0 auto;padding:32px 24px 64px}
 h1{font-size:26px;line-height:1.2;margin:0 0 16px;letter-spacing:-.01em}
@@ -205,3 +210,4 @@ details{margin:14px 0}
 summary{cursor:pointer;font-weight:600;font-size:14px}
 @media print{main{max-width:none;padding:0}details{display:block}}
 """
+)
