@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,8 @@ from ray.tune.schedulers import PopulationBasedTraining
 from arlarena_rllib.config import ARLArenaConfig
 
 MUTATIONS = "mutations"
+EXCHANGES = "exchanges.jsonl"
+"""Beside the trials: who (by seed) went on from whose checkpoint, after which iteration, with which settings then."""
 
 
 class StudyPopulation(PopulationBasedTraining):
@@ -25,6 +29,21 @@ class StudyPopulation(PopulationBasedTraining):
     def on_trial_add(self, tune_controller: TuneController, trial: Trial) -> None:
         """Take in a member."""
         super().on_trial_add(SimpleNamespace(search_alg=None), trial)
+
+    def _log_config_on_step(
+        self, trial_state: Any, new_state: Any, trial: Trial, trial_to_clone: Trial, new_config: dict[str, Any]
+    ) -> None:
+        """Note the exchange in one readable line; Tune would write down both whole configurations."""
+        names = self._hyperparam_mutations
+        line = {
+            "iteration": trial.last_result["training_iteration"],
+            "member": trial.config["seed"],
+            "source": trial_to_clone.config["seed"],
+            "before": {name: trial.config[name] for name in names},
+            "after": {name: new_config[name] for name in names},
+        }
+        with (Path(trial.storage.experiment_fs_path) / EXCHANGES).open("a") as file:
+            file.write(f"{json.dumps(line)}\n")
 
     def _get_new_config(self, trial: Trial, trial_to_clone: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
         config, operations = super()._get_new_config(trial, trial_to_clone)

@@ -66,6 +66,23 @@ def trials_table(record: StudyRecord) -> Table:
     return Table(head, rows, "ttttrlt", caption=f"All {len(rows)} trials", is_folded=True)
 
 
+def exchanges_table(record: StudyRecord, task: str) -> Table:
+    """Return who of a population went on from whose checkpoint, and with which settings."""
+    rows: list[Row] = [
+        [str(e.iteration), f"seed {e.member}", f"seed {e.source}", setting_words(e.before), setting_words(e.after)]
+        for e in record.exchanges[task]
+    ]
+    return Table(["after iteration", "member", "went on from", "its settings before", "and then"], rows, "rlltt")
+
+
+def exchanges_words(record: StudyRecord, task: str) -> str:
+    """Return what exchanges mean for the numbers of a task."""
+    return (
+        f"The seeds are the members of one population, with {len(record.exchanges[task])} exchanges: they share checkpoints, so "
+        "their spread is not that of independent runs, and intervals over them are too narrow."
+    )
+
+
 def accounting_words(record: StudyRecord) -> list[str]:
     """Return what adds up and what does not, as sentences."""
     total = Counter(trial.status for trial in record.trials)
@@ -82,7 +99,8 @@ def accounting_words(record: StudyRecord) -> list[str]:
     if wrong:
         again = sum(trial.repeated for trial in record.trials)
         lines.append(
-            f"Iterations lost or repeated in: {', '.join(wrong)}; {again} were done again after a stop or a kill."
+            f"Iterations lost or repeated in: {', '.join(wrong)}; {again} were done again after a stop or a kill"
+            f"{', or by a member that went on from another checkpoint' if record.exchanges else ''}."
         )
     elif len(checked) > len(unknown):
         lines.append(f"training_iteration runs 1..n once in all {len(checked) - len(unknown)} trials that log it.")

@@ -127,6 +127,25 @@ class TrialRecord(JsonRecord):
 
 
 @dataclass(frozen=True)
+class ExchangeRecord:
+    """A member of a population that went on from another's checkpoint.
+
+    Attributes:
+        iteration: after which it did.
+        member: its seed.
+        source: seed of the member whose checkpoint it took over.
+        before: its own settings that mutate.
+        after: those that it went on with.
+    """
+
+    iteration: int
+    member: int
+    source: int
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class ArmRecord:
     """A method as the study runs it.
 
@@ -156,6 +175,7 @@ class StudyRecord(JsonRecord):
         seeds: "search" and "confirm" -> planned seeds.
         trials: all that were started.
         start_test: task -> the policy that all trials start from, on the same test panel.
+        exchanges: task -> exchanges of its population, in order; empty without one.
         seconds: wall time of the study.
         commit: of the code.
         engine: that sampled.
@@ -169,6 +189,7 @@ class StudyRecord(JsonRecord):
     seeds: dict[str, list[int]]
     trials: list[TrialRecord] = field(default_factory=list)
     start_test: dict[str, TestResult] = field(default_factory=dict)
+    exchanges: dict[str, list[ExchangeRecord]] = field(default_factory=dict)
     seconds: float = math.nan
     commit: str = ""
     engine: str = ""

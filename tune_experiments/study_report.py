@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arlarena_rllib.errors import ConfigError
-from tune_experiments.study_accounting import accounting_words, balance_table, trials_table
+from tune_experiments.study_accounting import (
+    accounting_words,
+    balance_table,
+    exchanges_table,
+    exchanges_words,
+    trials_table,
+)
 from tune_experiments.study_page import Document, Section, Table, to_html, to_markdown
 from tune_experiments.study_ratios import ratios_table
 from tune_experiments.study_record import StudyRecord
@@ -98,11 +104,16 @@ def _task_sections(record: StudyRecord, task: str) -> list[Section]:
     numbers = task_numbers(record, task)
     facts = ", ".join(f"{key} {value}" for key, value in record.tasks[task].items())
     text = [*_findings(record, numbers), _rule_words(record)]
+    population = []
+    if task in record.exchanges:
+        text.insert(0, exchanges_words(record, task))
+        population = [Section("Exchanges of the population", tables=[exchanges_table(record, task)], level=3)]
     return [
         Section(f"Task {task}", [f"{facts}.", *text] if facts else text, [headline_table(record, numbers)]),
         _or_words(
             "Every two arms", significance_table(numbers), "Fewer than two arms have a test, so none are compared."
         ),
+        *population,
         _curves_section(record, numbers),
         _or_words("Importance ratios", ratios_table(numbers), "No confirm trial logged a ratio."),
         _or_words("Search", search_table(record, numbers), "No trial searched for a setting."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +20,14 @@ from arlarena_rllib.rollout.session import PlaySession
 from arlarena_rllib.whole_checkpoint import newest_whole
 from tune_experiments.mlflow_names import metric_values
 from tune_experiments.plots import read_results
+from tune_experiments.population import EXCHANGES
 from tune_experiments.progress import ProgressDisplay
 from tune_experiments.quickstart import git_commit
 from tune_experiments.run_config import RunConfig
 from tune_experiments.study_config import Study
 from tune_experiments.study_journal import FAILED, FINISHED, STOPPED, StudyJournal
 from tune_experiments.study_plan import CONFIRM, TrialKey
-from tune_experiments.study_record import ArmRecord, StudyRecord, TestResult, TrialRecord
+from tune_experiments.study_record import ArmRecord, ExchangeRecord, StudyRecord, TestResult, TrialRecord
 
 TESTS, TRIALS = "tests", "trials"
 STATUS: dict[str | None, Literal["finished", "stopped", "failed"]] = {
@@ -177,6 +179,7 @@ def record_of(study: Study, tasks: list[TaskTrials], run_ids: Mapping[str, str],
             for trial_id, key in trials.journal.keys().items()
         ],
         start_test={trials.task: result for trials in tasks if (result := _start_test(trials)) is not None},
+        exchanges={trials.task: found for trials in tasks if (found := _exchanges(trials))},
         seconds=time.time() - began,
         commit=git_commit() or "",
         engine=config.engine,
@@ -198,6 +201,12 @@ def _task_facts(run: RunConfig) -> dict[str, Any]:
 def _start_test(trials: TaskTrials) -> TestResult | None:
     file = _result_file(trials, _start_name(next(iter(trials.starts.values()))))
     return TestResult.load(file) if file.is_file() else None
+
+
+def _exchanges(trials: TaskTrials) -> list[ExchangeRecord]:
+    files = [folder / EXCHANGES for folder in tune_folders(trials.folder)]
+    lines = [line for file in files if file.is_file() for line in file.read_text().splitlines()]
+    return [ExchangeRecord(**json.loads(line)) for line in lines]
 
 
 def _trial_record(study: Study, trials: TaskTrials, trial_id: str, key: TrialKey, run_id: str) -> TrialRecord:

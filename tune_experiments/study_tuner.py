@@ -16,12 +16,15 @@ from arlarena_rllib.diagnostics.metric_names import EVALUATION_SAMPLED
 from tune_experiments.kept_notes import repair_notes
 from tune_experiments.progress import ProgressDisplay
 from tune_experiments.ray_logs import shorten_ray_logs
-from tune_experiments.schedulers import build_scheduler
+from tune_experiments.schedulers import PBT, build_scheduler
 from tune_experiments.study_config import Study
 from tune_experiments.study_results import TRIALS, tune_folders
 from tune_experiments.study_retry import drop_without_checkpoint, reopen_in_notes
 from tune_experiments.study_searcher import StudySearcher
 from tune_experiments.study_stopper import study_stopper
+
+_KEPT_OF_POPULATION = 4
+"""A member goes on from a checkpoint that its owner may have left behind by then."""
 
 
 def study_tuner(
@@ -47,7 +50,7 @@ def study_tuner(
     """
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1")
     os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")
-    settings = study.run.run
+    settings, is_population = study.run.run, study.settings.scheduler.get("type") == PBT
     tune_config = tune.TuneConfig(
         search_alg=searcher,
         scheduler=build_scheduler(study.settings.scheduler, metric=EVALUATION_SAMPLED)
@@ -93,7 +96,7 @@ def study_tuner(
             checkpoint_config=tune.CheckpointConfig(
                 checkpoint_frequency=settings.checkpoint_frequency,
                 checkpoint_at_end=True,
-                num_to_keep=settings.checkpoints_kept,
+                num_to_keep=max(settings.checkpoints_kept, _KEPT_OF_POPULATION if is_population else 0),
             ),
             failure_config=tune.FailureConfig(max_failures=settings.max_failures),
         ),

@@ -43,11 +43,14 @@ def test_members_exchange_checkpoints_and_mutate_settings(tmp_path: Path) -> Non
     assert [(trial.status, trial.test is not None) for trial in record.trials] == [("finished", True)] * 2
     assert all(trial.history[-1]["training_iteration"] == 3 for trial in record.trials)
     (trials,) = (tmp_path / "population").glob("*/trials.0")
-    exchanges = [json.loads(line) for line in (trials / "pbt_global.txt").read_text().splitlines()]
+    assert not list(trials.glob("pbt_*"))
+    exchanges = record.exchanges[trials.parent.name]
     assert exchanges
-    for *_, before, after in exchanges:  # each: two tags, two iterations, the donor's settings, the taker's new ones
-        assert after["seed"] != before["seed"]
-        assert after["method"] == before["method"] == "gspo"
-        assert after["lr"] in (1e-4, 3e-4, 9e-4) and after["kl_coef"] in (0.01, 0.05)
-        assert before["clip_low"] in (0.003, 0.01) and after["clip_low"] in (0.003, 0.01)
-    assert any(after["lr"] != before["lr"] or after["kl_coef"] != before["kl_coef"] for *_, before, after in exchanges)
+    for exchange in exchanges:
+        assert {exchange.member, exchange.source} == {1, 2}
+        assert exchange.after["lr"] in (1e-4, 3e-4, 9e-4) and exchange.after["kl_coef"] in (0.01, 0.05)
+        assert {exchange.before["clip_low"], exchange.after["clip_low"]} <= {0.003, 0.01}
+    configs = [json.loads(file.read_text()) for file in trials.glob("*/params.json")]
+    assert {config["method"] for config in configs} == {"gspo"} and {config["seed"] for config in configs} == {1, 2}
+    report = (tmp_path / "population" / "report.md").read_text()
+    assert "members of one population" in report and f"seed {exchanges[0].source}" in report

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tune_cases import Counter
 
-from tune_experiments import sweep
+from tune_experiments import study_tuner, sweep
 from tune_experiments.progress import ProgressDisplay
 from tune_experiments.study_config import Study, load_study
 from tune_experiments.study_journal import FAILED, FINISHED, StudyJournal
@@ -51,7 +51,7 @@ class Trials:
         if retry_failed:
             sweep._retry_failed(TaskTrials("task", self.folder, {}, searcher.journal), progress)
         base: Any = {"fail_at": 0, "iterations": 4, "sleep_s": 0.0, "broken": str(self.broken)}
-        sweep._tuner(self.study, base, self.folder, searcher, [], resume=resume, progress=progress).fit()
+        study_tuner.study_tuner(self.study, base, self.folder, searcher, [], resume=resume, progress=progress).fit()
         assert searcher.is_over
         return searcher.journal
 
@@ -59,7 +59,7 @@ class Trials:
 @pytest.fixture
 def after_a_failure(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Trials, StudyJournal]:
     """A study whose trial of seed 2 failed for a reason that is gone now, and its journal."""
-    monkeypatch.setattr(sweep, "ARLArena", Counter)
+    monkeypatch.setattr(study_tuner, "ARLArena", Counter)
     trials = Trials(tmp_path)
     first = trials.run(resume=False)
     trials.broken.unlink()
