@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         "gold", help="play the gold actions of a whole panel, and name the tasks that they do not win"
     )
     gold.add_argument("id", help="Gymnasium id, `module:id` for your own")
-    gold.add_argument("overrides", nargs="*", metavar="key=value", help="arguments of the environment")
+    gold.add_argument("overrides", nargs="*", metavar="environment.env_config={...}")
     gold.add_argument("--split", default="validation", choices=("train", "validation", "test"))
     gold.add_argument("--num-tasks", type=int, help="the first so many; all by default")
     gold.set_defaults(run=_envs_gold)
@@ -357,16 +357,13 @@ def _envs_check(options: argparse.Namespace) -> int:
 
 
 def _envs_gold(options: argparse.Namespace) -> int:
-    from arlarena_rllib.config import check_environment
     from arlarena_rllib.errors import ConfigError
     from arlarena_rllib.rollout.envs import bare_text_env
     from env_connectors.gold import play_gold
+    from tune_experiments.play import env_config
     from tune_experiments.progress import ProgressDisplay
-    from tune_experiments.yaml_file import read_value
 
-    check_environment(options.id)
-    given = dict(text.partition("=")[::2] for text in options.overrides)
-    env = bare_text_env(options.id, {key: read_value(value, f"{key}={value}") for key, value in given.items()})
+    env = bare_text_env(options.id, env_config(options.id, options.overrides))
     if options.num_tasks is not None and options.num_tasks < 1:
         raise ConfigError(f"--num-tasks={options.num_tasks} must be at least 1")
     panel = env.tasks()

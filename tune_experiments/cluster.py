@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 
 import ray
+import torch
 from ray import serve
 
 from arlarena_rllib.config import ARLArenaConfig
@@ -77,14 +79,25 @@ def needed_resources(config: ARLArenaConfig) -> tuple[dict[str, float], dict[str
     return trial, engine
 
 
-def check_resources(config: ARLArenaConfig) -> None:
-    """Raise ConfigError, with figures, when trial and engine together are larger than the running cluster."""
+def check_own_cluster(config: ARLArenaConfig, num_cpus: int) -> None:
+    """Raise :class:`ConfigError` when the cluster that :func:`start_cluster` would start is too small; it starts nothing."""
+    if not ray.is_initialized() and not _address() and IN_JOB not in os.environ:
+        check_resources(config, {"CPU": num_cpus, "GPU": torch.cuda.device_count()})
+
+
+def check_resources(config: ARLArenaConfig, available: Mapping[str, float] | None = None) -> None:
+    """Raise ConfigError, with figures, when trial and engine together are larger than the cluster.
+
+    Args:
+        config: of the trial.
+        available: what the cluster has; None asks the running one.
+    """
     trial, engine = needed_resources(config)
     remedies = {
         "CPU": "Raise run.num_cpus or lower num_cpus_per_env_runner, num_cpus_per_replica.",
         "GPU": "Lower num_gpus_per_learner, num_gpus_per_replica, or join a cluster with more.",
     }
-    available = ray.cluster_resources()
+    available = ray.cluster_resources() if available is None else available
     for kind, remedy in remedies.items():
         if (needed := trial[kind] + engine[kind]) > available.get(kind, 0.0) + 1e-6:
             raise ConfigError(

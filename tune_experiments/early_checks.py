@@ -13,7 +13,7 @@ from arlarena_rllib.errors import ConfigError, ModelError
 from arlarena_rllib.models.build import check_model_config, check_vocab_size
 from arlarena_rllib.models.load import check_model_dir, load_tokenizer
 from arlarena_rllib.rollout.envs import bare_text_env
-from tune_experiments.cluster import IN_JOB, check_address
+from tune_experiments.cluster import IN_JOB, check_address, check_own_cluster
 from tune_experiments.mlflow_store import check_store, resolve_tracking_uri
 from tune_experiments.run_config import RunConfig
 from tune_experiments.run_folder import check_name
@@ -31,7 +31,9 @@ def check_run(run: RunConfig) -> None:
     """Raise :class:`ConfigError` when a run cannot work, as far as that can be known in seconds."""
     check_place(run)
     check_address()
-    run.checked()
+    config = run.checked()
+    with _placed(run):
+        check_own_cluster(config, run.run.num_cpus)
     check_parts(run)
     check_tracking(run)
 
@@ -45,6 +47,8 @@ def check_study(study: Study) -> None:
         for arm in (None, *study.arms):
             for number in range(len(arm.settings) if arm else 1):
                 run = study.run_of(task, arm, number)
+                with naming(study.name_of(task, arm, number)), _placed(run):
+                    check_own_cluster(run.algorithm(""), run.run.num_cpus)
                 parts = repr([run.given.get(name) for name in _PARTS])
                 if parts not in seen:
                     with naming(study.name_of(task, arm, number)):

@@ -47,18 +47,19 @@ def play(
         ConfigError: there is no such environment or task, or the overrides cannot be used.
         RolloutError: the environment raised something.
     """
-    env = bare_text_env(env_id, _env_config(env_id, overrides))
+    env = bare_text_env(env_id, env_config(env_id, overrides))
     with closing(env):
         task_id = task_id if task_id is not None else _drawn(env, split)
         return _Episode(env, env_id, task_id, oracle, lines or sys.stdin, out or sys.stdout).play()
 
 
-def _env_config(env_id: str, overrides: Sequence[str]) -> Mapping[str, Any]:
+def env_config(env_id: str, overrides: Sequence[str]) -> Mapping[str, Any]:
+    """Return the arguments of an environment that ``environment.env_config={...}`` gives; raises as :func:`play`."""
     check_environment(env_id)
     sections, places = read_overrides(overrides)
     for (section, key), place in places.items():
         if (section, key) != ("environment", "env_config"):
-            raise ConfigError(f"{section}.{key} ({place}) is not read by `arlarena play`, only environment.env_config.")
+            raise ConfigError(f"{section}.{key} ({place}) is not read here, only environment.env_config.")
     run = build_run_config({"environment": {"env": env_id, **sections.get("environment", {})}}, places, "command line")
     return run.algorithm("").env_config
 

@@ -10,6 +10,7 @@ import yaml
 from ray import tune
 from ray.tune import ResumeConfig
 
+from arlarena_rllib.config import ARLArenaConfig
 from arlarena_rllib.errors import CheckpointError, ConfigError
 from arlarena_rllib.whole_checkpoint import MANIFEST, is_whole, newest_whole
 from tune_experiments.prepare import WARM_START_FACTS, base_model
@@ -46,13 +47,14 @@ def check_unchanged(folder: Path, resolved: Mapping[str, Any]) -> None:
         raise CheckpointError(f"{folder} is the folder of a study: go on with `arlarena sweep ... --resume`.")
     if not can_restore(folder / TRIALS) or not file.is_file():
         return
-    before = yaml.safe_load(file.read_text())
+    before, defaults = yaml.safe_load(file.read_text()), ARLArenaConfig()
     changed = [
         f"{section}.{key}={now!r} was {then!r}"
         for section in {**before, **resolved}
         for key in {**before.get(section, {}), **resolved.get(section, {})}
         if (now := resolved.get(section, {}).get(key)) != (then := before.get(section, {}).get(key))
         and not (section == "run" and key in MAY_CHANGE)
+        and not (key not in before.get(section, {}) and now == getattr(defaults, key, None))  # younger than the run
     ]
     if changed:
         raise ConfigError(

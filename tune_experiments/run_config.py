@@ -109,6 +109,13 @@ class RunConfig:
         config = ARLArenaConfig().apply_sections(self.sections, place=self.place)
         return config.policy(model_path=str(Path(model_path).resolve()))
 
+    def unread_warm_start(self) -> list[str]:
+        """Return the overrides of section ``warm_start`` that nothing reads, because nothing is cloned."""
+        if self.warm_start.source != "none":
+            return []
+        found = [place for path, place in self.places.items() if path[0] == "warm_start" and path[1:] != ("source",)]
+        return [place for place in dict.fromkeys(found) if place.startswith("override ")]
+
     @property
     def env(self) -> str:
         """Id of the environment; "" when none is given."""
@@ -313,4 +320,7 @@ def _parse_override(text: str) -> tuple[str, str, Any]:
         home = _home_of(name) if separator else None
         hint = f" Write {home}.{text}." if home else ""
         raise ConfigError(f"{text!r} is not of the form section.key=value.{hint}")
+    if "." in key:
+        key, _, inner = key.partition(".")
+        raise ConfigError(f"{text!r}: {section}.{key} is one value. Write '{section}.{key}={{{inner}: {value}}}'.")
     return section, key, read_value(value, f"override {text!r}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arlarena_rllib.errors import ConfigError
+from arlarena_rllib.errors import ConfigError, nearest
 from arlarena_rllib.presets import find_method
 from tune_experiments.method_grids import Setting, grid_of
 from tune_experiments.yaml_file import Places, place_of
@@ -156,6 +156,7 @@ def _check_names(overrides: Mapping[Any, Any], where: str, place: str, alone: Se
     for key in overrides:
         section, dot, name = str(key).partition(".")
         if not dot or not section or not name:
-            raise ConfigError(f"{where}.{key} ({place}) is not of the form section.key.")
+            hint = nearest(str(key), (GRID,))
+            raise ConfigError(f"{where}.{key} ({place}) is not of the form section.key.{hint}")
         if key in alone or section == "run":
             raise ConfigError(f"{where}.{key} ({place}) is the study's, not an arm's: set it once for all.")

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from os.path import isfile
 from pathlib import Path
 
@@ -96,6 +96,10 @@ def load_study(path: str | Path, overrides: Sequence[str] = (), *, size: str | N
     given = sections.pop(STUDY, None)
     if given is None:
         raise ConfigError(f"{name} has no section 'study', so it is one run: use `arlarena train`.")
+    if misplaced := next((key for key in sections if key in {f.name for f in fields(StudySettings)}), None):
+        raise ConfigError(
+            f"{misplaced!r} ({name}) is not a section but a key of section study: write study.{misplaced}."
+        )
     own = {key: place for key, place in places.items() if key[0] == STUDY}
     settings = read_settings(given, own, name)
     if settings.base or size is not None:

@@ -129,6 +129,8 @@ def _train(
     resume: bool,
     progress: ProgressDisplay,
 ) -> TrainOutcome:
+    if unread := run.unread_warm_start():
+        progress.message(f"warm_start.source='none': nothing reads {', '.join(unread)}")
     progress.phase("build model")
     base = resumable_base(run, folder) if resume else base_model(run, folder)
     start = _start(run, base, folder, resume, progress)

@@ -41,6 +41,10 @@ class RemoteFolder:
     """
 
     def __init__(self, uri: str, name: str) -> None:
+        if "://" not in uri:
+            raise ConfigError(
+                f"run.upload_to={uri!r} is no URI. Give a scheme, s3://bucket/runs say; a folder is file:///path/to/it."
+            )
         self.uri = f"{uri.partition('?')[0].rstrip('/')}/{name}"  # without options such as an endpoint
         try:
             self._system, root = _file_system(uri)

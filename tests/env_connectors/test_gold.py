@@ -28,8 +28,25 @@ def test_tasks_that_gold_does_not_win_are_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_command_counts_and_its_exit_code_follows(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
-        main(["envs", "gold", "arlarena/Sokoban-6x6-1-v0", "--split", "test", "--num-tasks", "20", "max_turns=30"]) == 0
+        main(
+            [
+                "envs",
+                "gold",
+                "arlarena/Sokoban-6x6-1-v0",
+                "--split",
+                "test",
+                "--num-tasks",
+                "20",
+                "environment.env_config={max_turns: 30}",
+            ]
+        )
+        == 0
     )
     assert "20 of 20 test tasks won" in capsys.readouterr().out
-    assert main(["envs", "gold", "arlarena/Sokoban-6x6-1-v0", "--num-tasks", "20", "max_turns=1"]) == 1
+    assert (
+        main(
+            ["envs", "gold", "arlarena/Sokoban-6x6-1-v0", "--num-tasks", "20", "environment.env_config={max_turns: 1}"]
+        )
+        == 1
+    )
     assert main(["envs", "gold", "arlarena/Sokoban-6x6-1-v0", "--num-tasks", "0"]) == 2

@@ -139,3 +139,14 @@ def test_run_and_study_that_work_pass_and_leave_nothing(tmp_path: Path) -> None:
     check_run(load_run_config(written(tmp_path)))
     check_study(load_study(written(tmp_path, "study: {arms: [grpo, gspo]}")))
     assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+
+
+def test_run_that_this_machine_has_no_room_for_is_refused_before_anything(tmp_path: Path) -> None:
+    message = r"needs .* GPUs .* and the cluster has 0"
+    with pytest.raises(ConfigError, match=message):
+        check_run(load_run_config(written(tmp_path), ["learners.num_gpus_per_learner=1"]))
+    with pytest.raises(ConfigError, match=message):
+        check_study(load_study(written(tmp_path, "study: {arms: [gspo]}"), ["learners.num_gpus_per_learner=1"]))
+    with pytest.raises(ConfigError, match=r"needs 6 CPUs .* has 2\. Raise run\.num_cpus"):
+        overrides = ["env_runners.num_env_runners=4", "env_runners.num_cpus_per_env_runner=1", "run.num_cpus=2"]
+        check_run(load_run_config(written(tmp_path), overrides))

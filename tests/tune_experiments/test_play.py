@@ -85,7 +85,7 @@ def test_oracle_that_plans_knows_the_way_after_a_detour(
         (["CartPole-v1"], "is a CartPoleEnv, not a text environment"),
         ([GUESS, "--task", "guess/1"], "--task='guess/1': task_id='guess/1' is not known. There are 64 tasks"),
         ([GUESS, "environment.env_config={max_turn: 3}"], "Nearest: 'max_turns'"),
-        ([GUESS, "training.lr=3"], "training.lr (override 'training.lr=3') is not read by `arlarena play`"),
+        ([GUESS, "training.lr=3"], "training.lr (override 'training.lr=3') is not read here"),
         ([GUESS, "environment.env_config={n_test: 0}", "--split", "test"], "--split=test: "),
     ],
 )

@@ -10,9 +10,13 @@ from tune_experiments.ray_logs import shorten_ray_logs
 
 
 @pytest.fixture(autouse=True)
-def _heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray's loggers hand nothing on to where caplog listens."""
-    monkeypatch.setattr(logging.getLogger("ray"), "propagate", True)
+def _heard(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Ray's loggers hand nothing on to where caplog listens, and other tests make them silent."""
+    for name in ("ray", "ray.tune", "ray.train"):
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+    for name in ("ray.tune.tune", "ray.train._internal.syncer"):
+        caplog.set_level(logging.INFO, logger=name)
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     shorten_ray_logs()
     shorten_ray_logs()
 

@@ -91,3 +91,16 @@ def test_combination_that_cannot_work_is_named_with_the_places_of_its_keys(tmp_p
     run = load_run_config(_write(tmp_path, text))
     with pytest.raises(ConfigError, match=r"group_size=1: .* \(in run\.yaml, line 3; run\.yaml, line 4\)"):
         run.checked()
+
+
+def test_cloning_settings_without_cloning_are_told_of() -> None:
+    overrides = ["warm_start.source=none", "warm_start.steps=30"]
+    assert load_run_config(shipped_config("quickstart"), overrides).unread_warm_start() == [
+        "override 'warm_start.steps=30'"
+    ]
+    assert load_run_config(shipped_config("quickstart"), overrides[1:]).unread_warm_start() == []
+
+
+def test_key_inside_a_value_is_told_how_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"Write 'environment\.env_config=\{panel_seed: 2\}'"):
+        load_run_config(shipped_config("quickstart"), ["environment.env_config.panel_seed=2"])

@@ -150,6 +150,14 @@ def test_every_method_has_a_grid_that_it_reads(tmp_path: Path, method: str) -> N
             "study: {arms: {a: {training.method: gspo, grid: {training.method: [grpo, sapo]}}}}",
             r"study\.arms\.a\.grid \(study\.yaml, line 4\) varies training\.method: .* Make an arm of each",
         ),
+        (
+            "study: {arms: {a: {training.method: gspo, grids: {training.kl_coef: [0, 1]}}}}",
+            r"study\.arms\.a\.grids .* is not of the form section\.key\. Nearest: 'grid'",
+        ),
+        (
+            "study: {arms: [gspo]}\nscheduler: {type: asha}",
+            r"'scheduler' .* key of section study: write study\.scheduler",
+        ),
         ("study: {arms: [null]}", r"study\.arms=\[None\] \(study\.yaml, line 4\): None is not the name of a method"),
         (
             "study: {arms: [grpo], tasks: {a: {}, b: {}}}",

@@ -147,6 +147,7 @@ def test_new_run_never_writes_over_a_copy(folder: Path, uri: str, progress: Prog
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
+        ("s3//bucket/runs", "run.upload_to='s3//bucket/runs' is no URI"),
         ("nosuch://bucket/runs", "run.upload_to='nosuch://bucket/runs' cannot be used: Protocol not known: nosuch"),
         ("file:///proc/nothing/runs", "/proc/nothing/runs/mine cannot be written to: .*No such file"),
     ],
