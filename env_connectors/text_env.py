@@ -257,6 +257,10 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def _pick_task_id(self) -> str:
         train = self.tasks().train
+        if not train:
+            raise EnvConfigError(
+                f"{type(self).__name__} has no training task to draw. Remedy: options={{'task_id': ...}}."
+            )
         return train[int(self.np_random.integers(len(train)))]
 
     def _report(self, step: TextStep, stop: StopReason | None) -> dict[str, Any]:

@@ -249,7 +249,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     config.check_engine()
     model = load_checkpoint_policy(options.path, options.base) if is_checkpoint else load_causal_lm(options.path)
     panel = bare_text_env(config.env, config.env_config).tasks()
-    tasks = getattr(panel, options.split)[: options.num_tasks]
+    tasks = panel.split(options.split)[: options.num_tasks]
+    if not tasks:
+        raise ConfigError(f"--split={options.split}: {config.env} has no such tasks.")
     start_cluster(run.run.num_cpus)
     with PlaySession(config) as session:
         session.publish(model.named_parameters())
@@ -368,6 +370,8 @@ def _envs_gold(options: argparse.Namespace) -> int:
         raise ConfigError(f"--num-tasks={options.num_tasks} must be at least 1")
     panel = env.tasks()
     tasks = panel.split(options.split)[: options.num_tasks]
+    if not tasks:
+        raise ConfigError(f"--split={options.split}: {options.id} has no such tasks.")
     turns, problems = [], 0
     with ProgressDisplay(1) as progress:
         progress.phase(
@@ -381,7 +385,7 @@ def _envs_gold(options: argparse.Namespace) -> int:
             progress.advance(number, won=number - problems)
     most = f", {max(turns)} actions at most" if turns else ""
     print(f"{len(tasks) - problems} of {len(tasks)} {options.split} tasks won{most}")
-    return EXIT_ERROR if problems or not tasks else EXIT_OK
+    return EXIT_ERROR if problems else EXIT_OK
 
 
 def _models_smollm2(options: argparse.Namespace) -> int:

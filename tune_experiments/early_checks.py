@@ -15,11 +15,13 @@ from arlarena_rllib.models.load import check_model_dir, load_tokenizer
 from arlarena_rllib.rollout.envs import bare_text_env
 from tune_experiments.cluster import IN_JOB, check_address, check_own_cluster
 from tune_experiments.mlflow_store import check_store, resolve_tracking_uri
-from tune_experiments.run_config import RunConfig
+from tune_experiments.run_config import SPLITS, RunConfig
 from tune_experiments.run_folder import check_name
 from tune_experiments.study_config import naming
 
 if TYPE_CHECKING:
+    from arlarena_rllib.config import ARLArenaConfig
+    from env_connectors import TaskPanel
     from tune_experiments.study_config import Study
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -95,7 +97,7 @@ def check_parts(run: RunConfig) -> None:
     config = run.algorithm("")
     with _placed(run):
         config.check_engine()
-        bare_text_env(config.env, config.env_config).tasks()
+        _check_splits(run, config, bare_text_env(config.env, config.env_config).tasks())
     with _of_key(run, "model", "path"):
         if run.model.path is not None:
             load_tokenizer(run.model.path)
@@ -107,6 +109,24 @@ def check_parts(run: RunConfig) -> None:
     with _of_key(run, "policy", "reference_path"):
         if config.reference_path is not None:
             check_model_dir(config.reference_path)
+
+
+def _check_splits(run: RunConfig, config: ARLArenaConfig, panel: TaskPanel) -> None:
+    """Refuse a panel without the tasks that are asked for: a mean over none would be the result."""
+    wanted = {"the training": "train"}
+    if config.evaluation_interval:
+        wanted[f"evaluation.evaluation_split={config.evaluation_split!r}"] = config.evaluation_split
+    if run.run.report_num_tasks:
+        wanted[f"run.report_split={run.run.report_split!r}"] = run.run.report_split
+    sizes = {split: len(panel.split(split)) for split in SPLITS}
+    for name, split in wanted.items():
+        if not sizes[split]:
+            words = ", ".join(f"{key} {size}" for key, size in sizes.items())
+            raise ConfigError(
+                f"{name} ({run.place_of('environment', 'env')}) needs tasks that {config.env} with env_config="
+                f"{dict(config.env_config)!r} does not have: its panels are {words}. Choose another split, or none by "
+                "evaluation.evaluation_interval=null, run.report_num_tasks=0."
+            )
 
 
 def check_tracking(run: RunConfig) -> None:

@@ -39,6 +39,7 @@ from env_connectors.text_env import StopReason, TextEnv, TextStep
 OBSERVATIONS = ("text", "compact")
 EXPERTS = ("oracle", "explorer")
 REWARD = 10.0
+_LONGEST_STEP_S = 86_400.0
 _HIDDEN = frozenset({"help"})  # admissible in the engine, left out of the list as in the ARLArena study
 _RULES = (
     "You are in a house and do a household task by text commands. Go to a piece of furniture to see what is in or on it; "
@@ -91,8 +92,20 @@ class AlfworldTextEnv(TextEnv):
             raise EnvConfigError(f"observation={observation!r} is not known. Allowed: {', '.join(OBSERVATIONS)}.")
         if expert not in EXPERTS:
             raise EnvConfigError(f"expert={expert!r} is not known. Allowed: {', '.join(EXPERTS)}.")
-        if not task_types or set(task_types) - set(TASK_TYPES):
-            raise EnvConfigError(f"task_types={list(task_types)!r} is not allowed. Allowed: {', '.join(TASK_TYPES)}.")
+        is_list = isinstance(task_types, (list, tuple)) and all(isinstance(name, str) for name in task_types)
+        if not is_list or not task_types or set(task_types) - set(TASK_TYPES):
+            raise EnvConfigError(
+                f"task_types={task_types!r} is not allowed. Allowed: a list of {', '.join(TASK_TYPES)}."
+            )
+        for name, value in (("n_train", n_train), ("n_validation", n_validation), ("n_test", n_test)):
+            if value is not None and (type(value) is not int or value < 0):
+                raise EnvConfigError(f"{name}={value!r} is not allowed. Allowed: None or whole numbers from 0.")
+        if type(panel_seed) is not int:
+            raise EnvConfigError(f"panel_seed={panel_seed!r} is not allowed. Allowed: whole numbers.")
+        if type(step_timeout_s) not in (int, float) or not 0 < step_timeout_s < _LONGEST_STEP_S:
+            raise EnvConfigError(
+                f"step_timeout_s={step_timeout_s!r} is not allowed. Allowed: seconds above 0, below {_LONGEST_STEP_S:g}."
+            )
         sizes = (n_train, n_validation, n_test)
         root = find_root(data)
         if root is not None and generated:

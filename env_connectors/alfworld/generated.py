@@ -88,7 +88,12 @@ class GeneratedSpec:
                 raise EnvConfigError(f"generated.{key} is not known. Allowed: {', '.join(known)}.")
         made = dict(values or {})
         if "room_kinds" in made:
-            made["room_kinds"] = tuple(made["room_kinds"])
+            kinds = made["room_kinds"]
+            if not isinstance(kinds, (list, tuple)) or not all(isinstance(kind, str) for kind in kinds):
+                raise EnvConfigError(f"generated.room_kinds={kinds!r} is not allowed. Allowed: a list of names.")
+            made["room_kinds"] = tuple(kinds)
+        if type(made.get("seed", 0)) is not int:
+            raise EnvConfigError(f"generated.seed={made['seed']!r} is not allowed. Allowed: whole numbers.")
         return cls(**made)
 
 

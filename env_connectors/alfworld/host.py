@@ -74,10 +74,12 @@ class EngineProcess:
         self.owner = os.getpid()
         self.is_alive = True
         try:
-            self._receive(START_TIMEOUT_S, "start")
+            kind, value = self._receive(START_TIMEOUT_S, "start")
         except EngineError as error:
+            kind, value = "error", error
+        if kind == "error":
             self.kill()
-            raise EngineError(f"the ALFWorld engine cannot start: {error}") from error
+            raise EngineError(f"the ALFWorld engine cannot start: {value}")
 
     @property
     def pid(self) -> int:
@@ -100,10 +102,16 @@ class EngineProcess:
                     self._socket.send(("forget", tuple(left)))
                     self._receive(timeout_s, "forget")
                 self._socket.send((name, arguments))
+                kind, value = self._receive(timeout_s, name)
             except (OSError, ValueError) as error:
                 self.kill()
                 raise EngineLostError(f"the engine process {self.pid} has died ({self._how()})") from error
-            return self._receive(timeout_s, name)
+            except BaseException:  # Ctrl-C, say: the answer on its way would be taken for that of the next question
+                self.kill()
+                raise
+        if kind == "error":
+            raise EngineError(value)
+        return kind, value
 
     def leave(self, number: int) -> None:
         """Let an episode go with the next call; safe in a finalizer."""
@@ -118,8 +126,6 @@ class EngineProcess:
         except (EOFError, OSError) as error:
             self.kill()
             raise EngineLostError(f"the engine process {self.pid} has died ({self._how()})") from error
-        if kind == "error":
-            raise EngineError(value)
         return kind, value
 
     def _how(self) -> str:

@@ -29,7 +29,7 @@ def build_alfworld_panel(
         panel_seed: decides order and subsets.
 
     Raises:
-        EnvConfigError: a size that there are not enough games for, or no training game.
+        EnvConfigError: a size that there are not enough games for, or no game at all.
     """
     seen: set[str] = set()
     kept: dict[str, list[Game]] = {}
@@ -46,7 +46,7 @@ def build_alfworld_panel(
             )
         kept[split] = found[:size]
         seen |= {game.task.content_hash for game in found}
-    if not kept["train"]:
-        raise EnvConfigError(f"there is no training game of the types {', '.join(task_types)}. Remedy: other types.")
+    if not any(kept.values()):
+        raise EnvConfigError(f"there is no game of the types {', '.join(task_types)}. Remedy: other types.")
     by_id = {game.task.task_id: game for split in SPLITS for game in kept[split]}
     return by_id, panel_of({split: [game.task for game in kept[split]] for split in SPLITS})

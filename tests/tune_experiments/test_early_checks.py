@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from arlarena_rllib.errors import ConfigError
+from env_connectors import TextEnv, make_text_env
 from tune_experiments.early_checks import check_run, check_study
 from tune_experiments.run_config import load_run_config
 from tune_experiments.study_config import load_study
@@ -150,3 +152,25 @@ def test_run_that_this_machine_has_no_room_for_is_refused_before_anything(tmp_pa
     with pytest.raises(ConfigError, match=r"needs 6 CPUs .* has 2\. Raise run\.num_cpus"):
         overrides = ["env_runners.num_env_runners=4", "env_runners.num_cpus_per_env_runner=1", "run.num_cpus=2"]
         check_run(load_run_config(written(tmp_path), overrides))
+
+
+def test_split_without_tasks_is_refused_before_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean over no task would be the result."""
+    panel = replace(make_text_env("arlarena/Guess-v0").tasks(), test=())
+    monkeypatch.setattr(TextEnv, "tasks", lambda env: panel)
+    overrides = ["run.report_num_tasks=4", "evaluation.evaluation_interval=2"]
+    with pytest.raises(
+        ConfigError, match=r"run\.report_split='test' .* its panels are train 48, validation 8, test 0\."
+    ):
+        check_run(load_run_config(written(tmp_path), overrides))
+    check_run(
+        load_run_config(
+            written(tmp_path), [*overrides, "run.report_split=validation", "evaluation.evaluation_split=train"]
+        )
+    )
+    with pytest.raises(ConfigError, match=r"evaluation\.evaluation_split='test' .* needs tasks"):
+        check_run(
+            load_run_config(
+                written(tmp_path), ["run.report_num_tasks=0", overrides[1], "evaluation.evaluation_split=test"]
+            )
+        )

@@ -61,6 +61,27 @@ def test_other_episodes_go_on_in_a_new_engine_where_they_were(env: TextEnv, smal
     assert other.reset(options={"task_id": task_id}) == undisturbed.reset(options={"task_id": task_id})
 
 
+def test_interrupt_in_a_call_leaves_no_answer_for_the_next_question(env: TextEnv, small: dict[str, Any]) -> None:
+    """Ctrl-C in a notebook: the answer on its way is not taken for that of another episode."""
+    task_id, other = env.tasks().train[0], make_text_env(ENV_ID, **small)
+    first = env.reset(options={"task_id": task_id})
+    played = env.step("look")
+    env.reset(options={"task_id": task_id})
+    pid = host.engine().pid
+    os.kill(pid, signal.SIGSTOP)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            env.step("inventory")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert _wait_gone(pid)
+    assert other.reset(options={"task_id": task_id}) == first
+    assert other.step("look") == played
+
+
 def test_engine_that_hangs_is_killed_after_its_time(small: dict[str, Any]) -> None:
     env = make_text_env(ENV_ID, step_timeout_s=1.0, **small)
     env.reset(options={"task_id": env.tasks().train[0]})

@@ -114,7 +114,18 @@ def test_experts_win_every_task_type(small: dict[str, Any], expert: str) -> None
     [
         ({"observation": "picture"}, r"observation='picture' is not known\. Allowed: text, compact\."),
         ({"expert": "nobody"}, r"expert='nobody' is not known\. Allowed: oracle, explorer\."),
-        ({"task_types": ["cook"]}, r"task_types=\['cook'\] is not allowed\. Allowed: pick_and_place_simple"),
+        ({"task_types": ["cook"]}, r"task_types=\['cook'\] is not allowed\. Allowed: a list of pick_and_place_simple"),
+        ({"task_types": "look"}, r"task_types='look' is not allowed"),
+        ({"task_types": None}, r"task_types=None is not allowed"),
+        ({"n_validation": -1}, r"n_validation=-1 is not allowed\. Allowed: None or whole numbers from 0"),
+        ({"n_train": "3"}, r"n_train='3' is not allowed"),
+        ({"n_train": 0, "n_validation": 0, "n_test": 0}, r"there is no game of the types"),
+        ({"panel_seed": "x"}, r"panel_seed='x' is not allowed\. Allowed: whole numbers"),
+        ({"step_timeout_s": 0}, r"step_timeout_s=0 is not allowed\. Allowed: seconds above 0"),
+        ({"step_timeout_s": float("nan")}, r"step_timeout_s=nan is not allowed"),
+        ({"step_timeout_s": "a"}, r"step_timeout_s='a' is not allowed"),
+        ({"generated": {"seed": 0.5}}, r"generated\.seed=0\.5 is not allowed\. Allowed: whole numbers"),
+        ({"generated": {"room_kinds": "Kitchen"}}, r"generated\.room_kinds='Kitchen' is not allowed\. Allowed: a list"),
         ({"generated": {"room": 3}}, r"generated\.room is not known\. Allowed: seed, n_train"),
         ({"generated": {"rooms": 0}}, r"generated\.rooms=0 is not allowed\. Allowed: whole numbers from 1\."),
         ({"generated": {"rooms": 28, "unseen_rooms": 3}}, r"rooms=28 and unseen_rooms=3 exceed the 30"),
@@ -124,3 +135,10 @@ def test_experts_win_every_task_type(small: dict[str, Any], expert: str) -> None
 def test_bad_arguments_are_named(small: dict[str, Any], arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(EnvConfigError, match=message):
         make_text_env(ENV_ID, **{**small, **arguments})
+
+
+def test_games_without_training_games_can_be_played_by_id(small: dict[str, Any]) -> None:
+    env = make_text_env(ENV_ID, n_train=0, **small)
+    with pytest.raises(EnvConfigError, match=r"has no training task to draw"):
+        env.reset(seed=0)
+    env.reset(options={"task_id": env.tasks().validation[0]})
