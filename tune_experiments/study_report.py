@@ -142,6 +142,9 @@ def _findings(record: StudyRecord, numbers: TaskNumbers) -> list[str]:
     if not tested:
         return ["No confirm trial on this task has a test, so there is no result."]
     best = max(tested, key=lambda row: found[row.label].mean)
+    equal = [row.label for row in tested if found[row.label].mean == found[best.label].mean]
+    if len(equal) > 1:
+        return [f"No arm is ahead: {', '.join(equal)} have the same test success, {mean_and_sd(found[best.label])} %."]
     stable = sum(verdict(trial, record.stability).is_stable for trial in best.trials)
     text = (
         f"Highest test success: {best.label}, {mean_and_sd(found[best.label])} % sampled ({found[best.label].count} of "

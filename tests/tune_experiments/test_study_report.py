@@ -15,7 +15,7 @@ from study_cases import full_study, history, result, study, trial
 
 from arlarena_rllib.errors import CheckpointError, ConfigError
 from tune_experiments.cli import main
-from tune_experiments.study_record import ArmRecord, StudyRecord
+from tune_experiments.study_record import ArmRecord, ExchangeRecord, StudyRecord
 from tune_experiments.study_report import report_command, write_report
 from tune_experiments.study_text import DASH, amount, duration, p_value, percent, points
 
@@ -277,3 +277,20 @@ def test_importing_the_report_needs_neither_ray_nor_torch() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_arms_with_the_same_success_have_no_best_one(tmp_path: Path) -> None:
+    trials = [trial(arm, seed, result(0.0, 0.0, 0.0, 0.0)) for arm in ("sampo", "grpo") for seed in (1, 2)]
+    text = write_report(study(trials), tmp_path).markdown.read_text()
+    assert "No arm is ahead: sampo, grpo have the same test success, 0.0" in text and "Highest test success" not in text
+
+
+def test_population_shows_its_exchanges_and_does_not_call_its_members_independent(tmp_path: Path) -> None:
+    trials = [trial("sampo", seed, result(0.5, 0.5, 0.5, 0.0)) for seed in (1, 2)]
+    exchange = ExchangeRecord(2, 1, 2, {"lr": 1e-4}, {"lr": 3e-4})
+    record = study(trials, exchanges={"sokoban": [exchange]})
+    text = write_report(record, tmp_path).markdown.read_text()
+    assert "The seeds are the members of one population, with 1 exchanges" in text
+    assert re.search(r"\| 2 +\| seed 1 +\| seed 2 +\| lr=0\.0001 +\| lr=0\.0003 +\|", text), text
+    record.save(tmp_path / "study.json")
+    assert StudyRecord.load(tmp_path / "study.json").exchanges == record.exchanges
