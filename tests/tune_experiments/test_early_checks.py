@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import ray
 
 from arlarena_rllib.errors import ConfigError
 from env_connectors import TextEnv, make_text_env
@@ -143,7 +144,11 @@ def test_run_and_study_that_work_pass_and_leave_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
 
 
-def test_run_that_this_machine_has_no_room_for_is_refused_before_anything(tmp_path: Path) -> None:
+def test_run_that_this_machine_has_no_room_for_is_refused_before_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # another test's cluster may be there
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     message = r"needs .* GPUs .* and the cluster has 0"
     with pytest.raises(ConfigError, match=message):
         check_run(load_run_config(written(tmp_path), ["learners.num_gpus_per_learner=1"]))
