@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,8 +19,6 @@ from ray.tune import Callback
 
 from arlarena_rllib.errors import CheckpointError, ConfigError
 from tune_experiments.progress import ProgressDisplay
-
-logger = logging.getLogger(__name__)
 
 OWNER = "uploaded_by.json"
 """In the folder and in its copy: which folder is the one that goes on. Fetching makes the new one the owner."""
@@ -238,6 +236,7 @@ def fetch_or_refuse(folder: Path, uri: str | None, *, resume: bool, progress: Pr
         )
     progress.phase(f"fetch {remote.uri}", total=len(there))
     half = folder.with_name(f"{folder.name}{_HALF}")
+    shutil.rmtree(half, ignore_errors=True)  # of a fetch that was cut off: the copy may have moved on
     for number, (file, info) in enumerate(there.items(), 1):
         remote.get(file, info, half / file)
         progress.advance(number)

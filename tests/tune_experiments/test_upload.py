@@ -105,6 +105,8 @@ def test_run_goes_on_where_its_folder_is_gone(folder: Path, uri: str, progress: 
         pass
     before = {name: text for name, text in _texts(folder).items() if name != OWNER}
     shutil.rmtree(folder)
+    (left := folder.with_name("mine.half")).mkdir()
+    (left / "of_a_fetch_that_was_cut_off").touch()
     fetch_or_refuse(folder, uri, resume=True, progress=progress)
     assert _texts(folder) == before
     with uploaded(folder, uri, progress) as (upload,):
