@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from env_connectors.errors import EnvConfigError
+from env_connectors.reply_form import CHOICE, THINK_ACTION, ReplyForm
 
 STYLES = ("compact", "chat")
-_REQUEST = (
-    "It is your turn to act. First think step by step about the situation, inside <think> </think>. "
-    "Then give {choice} inside <action> </action>, and write nothing else."
-)
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,7 @@ def render_prompt(
     admissible: Sequence[str] | None,
     config: PromptConfig,
     turn: int | None = None,
+    form: ReplyForm = THINK_ACTION,
 ) -> list[Message]:
     """Return the prompt of one turn, a single user message.
 
@@ -76,13 +74,14 @@ def render_prompt(
         admissible: actions allowed now, None or empty to leave them out (the compact style never shows them).
         config: style and window.
         turn: actions taken so far, when `history` does not hold all of them; default len(history).
+        form: how the reply shall look; its request ends a chat prompt.
     """
     shown = list(history)[len(history) - min(config.window, len(history)) :]
     rules = instructions if config.instructions else ""
     if config.style == "compact":
         return [Message("user", (_compact(rules, observation, shown),))]
     taken = len(history) if turn is None else turn
-    blocks = [rules, _past(shown, taken), f"Your current observation is:\n{observation}", *_request(admissible)]
+    blocks = [rules, _past(shown, taken), f"Your current observation is:\n{observation}", *_request(admissible, form)]
     return [Message("user", ("\n\n".join(block for block in blocks if block),))]
 
 
@@ -108,8 +107,9 @@ def _past(shown: Sequence[PastTurn], taken: int) -> str:
     return "\n".join([f"You have taken {counted} so far. The most recent turns were:", *lines])
 
 
-def _request(admissible: Sequence[str] | None) -> list[str]:
-    if not admissible:
-        return [_REQUEST.format(choice="your next action")]
+def _request(admissible: Sequence[str] | None, form: ReplyForm) -> list[str]:
+    if CHOICE not in form.request or not admissible:
+        return [form.request.replace(CHOICE, "your next action")]
     listed = ", ".join(f'"{action}"' for action in admissible)
-    return [f"Your admissible actions are: {listed}.", _REQUEST.format(choice="one of the admissible actions")]
+    request = form.request.replace(CHOICE, "one of the admissible actions")
+    return [f"Your admissible actions are: {listed}.", request]

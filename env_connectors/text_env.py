@@ -17,6 +17,7 @@ from env_connectors.errors import (
     EnvContractError,
     EpisodeOverError,
 )
+from env_connectors.reply_form import THINK_ACTION, ReplyForm
 from env_connectors.task_panel import Task, TaskPanel, TaskSet
 
 MAX_TEXT_CHARS = 2**20
@@ -103,6 +104,8 @@ class TextEnv(gymnasium.Env[str, str]):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (gymnasium's own form)
     instructions: str = ""
+    reply_form: ReplyForm = THINK_ACTION
+    """How a policy writes its action; `act` gets what the form's `parse` calls the action."""
     data: str = ""
     """Where the tasks come from, for environments with several sources, e.g. 'generated'; a tag of every run."""
 

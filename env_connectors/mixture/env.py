@@ -20,6 +20,7 @@ from env_connectors.errors import EnvConfigError, EnvContractError, TaskNotFound
 from env_connectors.mixture.members import PATH, read_members
 from env_connectors.mixture.panel import SEPARATOR, mixed_task, mixture_panel
 from env_connectors.mixture.turns import whole_weights
+from env_connectors.reply_form import THINK_ACTION, ReplyForm
 from env_connectors.task_panel import Task, TaskPanel
 from env_connectors.text_env import INFO_KEYS, StopReason, TextEnv, TextStep
 
@@ -27,8 +28,8 @@ from env_connectors.text_env import INFO_KEYS, StopReason, TextEnv, TextStep
 class MixtureEnv(TextEnv):
     """A mixture of text environments with weights; see the head of this file.
 
-    `instructions` and `max_turns` are those of the task being played; before the first reset there are no instructions
-    and the budget is the largest one.
+    `instructions`, `reply_form` and `max_turns` are those of the task being played; before the first reset there are no
+    instructions, the form is the usual one and the budget the largest.
     """
 
     def __init__(self, envs: Mapping[str, Mapping[str, Any]] | None = None, *, render_mode: str | None = None) -> None:
@@ -105,6 +106,11 @@ class MixtureEnv(TextEnv):
     def draw(self) -> str:
         """Return what the environment being played draws, '' before the first reset."""
         return "" if self._played is None else self._played.draw()
+
+    @property
+    def reply_form(self) -> ReplyForm:  # type: ignore[override]
+        """How a reply is written in the environment being played."""
+        return THINK_ACTION if self._played is None else self._played.reply_form
 
     def close(self) -> None:
         """Close all environments."""
