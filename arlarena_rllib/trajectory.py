@@ -58,6 +58,7 @@ class Turn:
     action_valid: bool
     anchor: str
     reward: float
+    thought: str = ""
     observation: str = ""
     finish_reason: str = "stop"
     cached_tokens: int = 0

@@ -14,7 +14,6 @@ import torch
 from arlarena_rllib.objectives import ObjectiveSpec
 from arlarena_rllib.objectives.shaping import overlong_punishment
 from arlarena_rllib.trajectory import WINDOWED, TokenBatch, Trajectory, Turn
-from env_connectors.parsing import parse_reply
 
 TEXT_CHARS, TRAJECTORY_CHARS = 16_000, 500_000
 """A longer text is cut; so are all texts after so many characters of a trajectory."""
@@ -121,7 +120,7 @@ def _turn_record(
 ) -> dict[str, Any]:
     return {
         "observation": texts.cut(turn.observation),
-        "thought": texts.cut(parse_reply(turn.reply).thought),
+        "thought": texts.cut(turn.thought),
         "action": texts.cut(turn.action),
         "reply": texts.cut(decode(turn.response_ids)),
         "prompt": texts.cut(decode(turn.context_ids)),

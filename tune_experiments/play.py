@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
@@ -12,13 +11,12 @@ from typing import Any, TextIO
 from arlarena_rllib.config import check_environment
 from arlarena_rllib.errors import ConfigError
 from arlarena_rllib.rollout.envs import bare_text_env, env_faults
-from env_connectors import TaskNotFoundError, TextEnv, parse_reply, render_reply
+from env_connectors import TaskNotFoundError, TextEnv
 from env_connectors.errors import EnvContractError
 from env_connectors.text_env import own_info
 from tune_experiments.run_config import build_run_config, read_overrides
 
 HELP, HINT = "?", "!"
-_TAG = re.compile(r"<\s*/?\s*(think|action)\s*>", re.IGNORECASE)
 _SHOWN_ACTIONS = 60
 
 
@@ -101,7 +99,10 @@ class _Episode:
 
     def _is_over_after(self, line: str) -> bool:
         """Play a line; return whether the episode ended."""
-        reply = parse_reply(line if _TAG.search(line) else render_reply("", line))
+        form = self._env.reply_form
+        line = line.replace("\\n", "\n") if form.continues else line
+        whole, action = form.parse(line), form.parse(form.render("", line))
+        reply = action if action.format_valid and not whole.format_valid else whole
         with self._faults():
             observation, reward, terminated, truncated, info = self._env.step(reply.action)
         self._played.append(reply.action)
@@ -123,9 +124,10 @@ class _Episode:
             self._show(f"actions: {', '.join(actions[:_SHOWN_ACTIONS])}{more}")
 
     def _help(self) -> str:
+        breaks = "\\n in a line is a line break.\n" if self._env.reply_form.continues else ""
         return (
             "An action per line, as text. A line with tags is read as a policy's whole reply: "
-            f"{render_reply('why', 'what')}.\n"
+            f"{self._env.reply_form.render('why', 'what')}.\n{breaks}"
             f"{HELP} shows this, {HINT} the oracle's next action (with --oracle), Ctrl-D or Ctrl-C leave."
         )
 

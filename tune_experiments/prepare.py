@@ -19,11 +19,10 @@ from arlarena_rllib.models.load import check_model_dir
 from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.rollout.envs import bare_text_env, env_faults
 from arlarena_rllib.rollout.session import PlaySession
-from arlarena_rllib.trajectory import TokenBatch, TrajectoryGroup, build_token_batch
+from arlarena_rllib.trajectory import APPEND, TokenBatch, TrajectoryGroup, build_token_batch
 from arlarena_rllib.warmstart import behaviour_cloning, demonstrations, keep_successes
 from arlarena_rllib.warmstart.cloning import CloningConfig, CloningReport
-from env_connectors.parsing import render_reply
-from env_connectors.prompting import PastTurn, PromptConfig, render_prompt
+from env_connectors.prompting import PastTurn, PromptConfig, render_followup, render_prompt
 from tune_experiments.run_config import RunConfig
 
 if TYPE_CHECKING:
@@ -47,9 +46,14 @@ def base_model(run: RunConfig, folder: Path) -> Path:
     """Return the directory of the model before any training; build it below ``folder`` when no path is given."""
     if run.model.path is not None:
         return check_model_dir(run.model.path)
-    texts = _corpus(run)
+    texts, tags = _corpus(run)
     return build_policy(
-        folder / "base", texts, model_config=run.model.config, vocab_size=run.model.vocab_size, seed=run.seed
+        folder / "base",
+        texts,
+        model_config=run.model.config,
+        vocab_size=run.model.vocab_size,
+        tags=tags,
+        seed=run.seed,
     )
 
 
@@ -121,34 +125,41 @@ def start_tasks(run: RunConfig) -> list[str]:
     return tasks
 
 
-def _corpus(run: RunConfig) -> list[str]:
-    """Return prompts and gold replies of some training tasks, in the form that the policy will see."""
+def _corpus(run: RunConfig) -> tuple[list[str], list[str]]:
+    """Return prompts and gold replies of some training tasks, in the form that the policy will see, and the reply's tags."""
     env = _env(run)
     settings = run.algorithm("").rollout_settings()
     prompt = PromptConfig(
         window=settings.memory_window, instructions=settings.prompt_style == "chat", style=settings.prompt_style
     )
     texts: list[str] = []
+    tags: dict[str, None] = {}
     for task in env.tasks().train[: run.model.corpus_tasks]:
         with env_faults(run.env, task):
-            texts += _gold_texts(env, task, settings.memory_window, prompt)
-    return texts
+            texts += _gold_texts(env, task, settings.memory_window, prompt, settings.mode)
+        tags.update(dict.fromkeys(env.reply_form.tags))
+    return texts, list(tags)
 
 
-def _gold_texts(env: TextEnv, task: str, window: int, prompt: PromptConfig) -> list[str]:
+def _gold_texts(env: TextEnv, task: str, window: int, prompt: PromptConfig, mode: str) -> list[str]:
     """Return the messages and replies of one gold episode."""
     texts: list[str] = []
     observation, info = env.reset(options={"task_id": task})
     history: list[PastTurn] = []
     for thought, action in zip(env.gold_thoughts(task), env.gold_actions(task), strict=True):
-        messages = render_prompt(
-            instructions=env.instructions,
-            observation=observation,
-            history=history[-window:] if window else [],
-            admissible=info["admissible"],
-            config=prompt,
-        )
-        texts += [*(message.text for message in messages), render_reply(thought, action)]
+        if mode == APPEND and history:
+            texts.append(observation if env.reply_form.continues else render_followup(observation, config=prompt).text)
+        else:
+            messages = render_prompt(
+                instructions=env.instructions,
+                observation=observation,
+                history=history[-window:] if window else [],
+                admissible=info["admissible"],
+                config=prompt,
+                form=env.reply_form,
+            )
+            texts += [message.text for message in messages]
+        texts.append(env.reply_form.render(thought, action))
         history.append(PastTurn(info["brief"], action))
         observation, _, terminated, truncated, info = env.step(action)
         if terminated or truncated:  # max_turns may be less than the gold actions of a long task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ PAD, END = "<|pad|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 TAGS = ("<think>", "</think>", "<action>", "</action>")
 _SPECIAL = [PAD, END, *ROLES]
-_LEAST_VOCABULARY = 256 + len(_SPECIAL) + len(TAGS)
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -38,20 +37,23 @@ TINY_QWEN3: dict[str, Any] = {
 """Default CPU policy: Qwen3 architecture, about 0.3 M parameters with a vocabulary of about 500 tokens."""
 
 
-def train_tokenizer(corpus: Iterable[str], *, vocab_size: int = 1024) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    corpus: Iterable[str], *, vocab_size: int = 1024, tags: Sequence[str] = TAGS
+) -> PreTrainedTokenizerFast:
     """Return a byte-level BPE tokenizer whose merges come from ``corpus``.
 
     Args:
         corpus: Texts that the policy will read and write, e.g. prompts and gold replies of an environment. The result
             depends on the texts only as a multiset.
-        vocab_size: Upper bound of the vocabulary; 256 bytes and 10 special tokens are always in it.
+        vocab_size: Upper bound of the vocabulary; 256 bytes, 6 special tokens and the tags are always in it.
+        tags: Words of the reply's form, one token each.
 
     Returns:
-        A fast tokenizer with chat template, pad token ``<|pad|>`` and end token ``<|end|>``. The tags of the answer
-        format are single tokens and survive ``skip_special_tokens=True``.
+        A fast tokenizer with chat template, pad token ``<|pad|>`` and end token ``<|end|>``. The tags survive
+        ``skip_special_tokens=True``.
 
     Raises:
-        ModelError: ``vocab_size`` cannot hold the bytes and the special tokens, or ``corpus`` is empty.
+        ModelError: ``vocab_size`` cannot hold the bytes, the special tokens and the tags, or ``corpus`` is empty.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -59,7 +61,7 @@ def train_tokenizer(corpus: Iterable[str], *, vocab_size: int = 1024) -> PreTrai
     texts = sorted(corpus)
     if not texts:
         raise ModelError("train_tokenizer: the corpus is empty; pass the texts that the policy will read and write.")
-    check_vocab_size(vocab_size)
+    check_vocab_size(vocab_size, tags)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -69,7 +71,7 @@ def train_tokenizer(corpus: Iterable[str], *, vocab_size: int = 1024) -> PreTrai
     )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(_SPECIAL)
-    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in tags])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
@@ -93,6 +95,7 @@ def build_policy(
     *,
     model_config: Mapping[str, Any] | None = None,
     vocab_size: int = 1024,
+    tags: Sequence[str] = TAGS,
     seed: int = 0,
 ) -> Path:
     """Write a freshly initialised causal LM and its tokenizer to ``out_dir`` and return that path.
@@ -103,7 +106,7 @@ def build_policy(
         model_config: Hugging Face configuration fields, ``model_type`` among them; defaults to :data:`TINY_QWEN3`.
             Given fields are laid over the default when the model type is the same. Vocabulary and token ids are set
             from the tokenizer.
-        vocab_size: Upper bound of the vocabulary.
+        vocab_size, tags: Upper bound of the vocabulary and words that are one token, see :func:`train_tokenizer`.
         seed: Seed of the initial weights; the global generator is left as it was.
 
     Raises:
@@ -111,7 +114,7 @@ def build_policy(
     """
     import torch
 
-    tokenizer = train_tokenizer(corpus, vocab_size=vocab_size)
+    tokenizer = train_tokenizer(corpus, vocab_size=vocab_size, tags=tags)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = _model_of(model_config or {}, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
@@ -136,12 +139,11 @@ def check_model_config(model_config: Mapping[str, Any], vocab_size: int) -> None
         _model_of(model_config, vocab_size, 0, 1)
 
 
-def check_vocab_size(vocab_size: int) -> None:
-    """Raise :class:`ModelError` when the vocabulary has no room for the bytes and the special tokens."""
-    if vocab_size < _LEAST_VOCABULARY:
-        raise ModelError(
-            f"vocab_size={vocab_size} is too small: bytes and special tokens alone need {_LEAST_VOCABULARY}."
-        )
+def check_vocab_size(vocab_size: int, tags: Sequence[str] = TAGS) -> None:
+    """Raise :class:`ModelError` when the vocabulary has no room for the bytes, the special tokens and the tags."""
+    least = 256 + len(_SPECIAL) + len(tags)
+    if vocab_size < least:
+        raise ModelError(f"vocab_size={vocab_size} is too small: bytes and special tokens alone need {least}.")
 
 
 def _model_of(model_config: Mapping[str, Any], vocab_size: int, pad_id: int, eos_id: int) -> PreTrainedModel:

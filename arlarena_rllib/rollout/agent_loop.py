@@ -11,8 +11,8 @@ from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.rollout.env_pool import EnvCallTimeout, EnvPool
 from arlarena_rllib.serving import GenerationRequest, GenerationResult
 from arlarena_rllib.trajectory import APPEND, WINDOWED, StopReason, Trajectory, Turn
-from env_connectors.parsing import parse_reply
 from env_connectors.prompting import PastTurn, PromptConfig, render_followup, render_prompt
+from env_connectors.reply_form import ReplyForm
 from env_connectors.text_env import own_info
 
 
@@ -111,8 +111,9 @@ class EpisodeRunner:
             if context is None:
                 trajectory.stop_reason = StopReason.PROMPT_TOO_LONG
                 return
-            result, seconds = await self._generate(spec, conversation + context, len(trajectory.turns))
-            reply = parse_reply(text := self.codec.decode(result.token_ids))
+            form = env.unwrapped.reply_form
+            result, seconds = await self._generate(spec, conversation + context, len(trajectory.turns), form.stop)
+            reply = form.parse(text := self.codec.decode(result.token_ids))
             began = time.perf_counter()
             anchor, brief = info["anchor"], info["brief"]
             next_observation, reward, terminated, truncated, info = await self.pool.run(
@@ -127,6 +128,7 @@ class EpisodeRunner:
                     response_mask=[1] * len(result.token_ids),
                     weight_versions=result.weight_versions,
                     reply=text,
+                    thought=reply.thought,
                     action=reply.action,
                     format_valid=reply.format_valid,
                     action_valid=reply.format_valid and bool(info["action_valid"]),
@@ -168,11 +170,7 @@ class EpisodeRunner:
         """
         room = self.settings.max_model_len - self.settings.max_response_tokens - len(conversation)
         if self.settings.mode == APPEND and trajectory.turns:
-            ended = trajectory.turns[-1].response_ids[-1:] != [] and (
-                trajectory.turns[-1].response_ids[-1] in self.codec.stop_ids
-            )
-            followup = render_followup(observation, config=self.prompt)
-            ids = self.codec.encode_continuation([followup], reply_ended=ended)
+            ids = self._followup(env.unwrapped.reply_form, observation, trajectory.turns[-1].response_ids)
             return ids if len(ids) <= room else None
         window = history[-self.settings.memory_window :] if self.settings.memory_window else []
         if self.settings.mode == APPEND:
@@ -185,6 +183,7 @@ class EpisodeRunner:
                 admissible=info["admissible"],
                 config=self.prompt,
                 turn=len(trajectory.turns),
+                form=env.unwrapped.reply_form,
             )
             ids = self.codec.encode_prompt(messages)
             if len(ids) <= room:
@@ -193,7 +192,17 @@ class EpisodeRunner:
                 return None
             window = window[1:]
 
-    async def _generate(self, spec: EpisodeSpec, prompt: list[int], turn: int) -> tuple[GenerationResult, float]:
+    def _followup(self, form: ReplyForm, observation: str, reply: list[int]) -> list[int]:
+        """Return the tokens between a reply and the next one of a conversation that grows."""
+        has_ended = reply[-1] in self.codec.stop_ids
+        if form.continues and not has_ended:
+            return self.codec.encode_text(observation)
+        followup = render_followup(observation, config=self.prompt)
+        return self.codec.encode_continuation([followup], reply_ended=has_ended)
+
+    async def _generate(
+        self, spec: EpisodeSpec, prompt: list[int], turn: int, stop: tuple[str, ...]
+    ) -> tuple[GenerationResult, float]:
         began = time.perf_counter()
         result = await self.client.generate(
             GenerationRequest(
@@ -202,6 +211,7 @@ class EpisodeRunner:
                 temperature=0.0 if spec.greedy else self.settings.temperature,
                 seed=(spec.seed * 1009 + turn) % 2**31 if self.settings.seeded_sampling else None,
                 stop_token_ids=self.codec.stop_ids,
+                stop=stop,
             )
         )
         if result.is_error or not result.token_ids:

@@ -19,7 +19,7 @@ def pack_requests(requests: Iterable[tuple[int, GenerationRequest]]) -> PackedRe
         ids.extend(request.prompt_ids)
         lengths.append(len(request.prompt_ids))
         r = request
-        rest.append((number, r.max_tokens, r.temperature, r.seed, tuple(r.stop_token_ids), r.top_p, r.top_k))
+        rest.append((number, r.max_tokens, r.temperature, r.seed, tuple(r.stop_token_ids), r.top_p, r.top_k, r.stop))
     return ids.tobytes(), lengths.tobytes(), rest
 
 

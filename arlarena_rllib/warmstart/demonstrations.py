@@ -16,7 +16,6 @@ from arlarena_rllib.rollout.env_pool import EnvPool
 from arlarena_rllib.rollout.envs import make_text_env
 from arlarena_rllib.serving import GenerationRequest, GenerationResult
 from arlarena_rllib.trajectory import StopReason, Trajectory, TrajectoryGroup
-from env_connectors.parsing import render_reply
 
 if TYPE_CHECKING:
     from arlarena_rllib.config import ARLArenaConfig
@@ -47,8 +46,11 @@ class Demonstrator:
         others = [other for other in others if other != action]
         if self._slip and others and self._rng.random() < self._slip:
             action, self._plan = others[int(self._rng.integers(len(others)))], []
-        tokenizer = self._codec.tokenizer
-        ids = [*tokenizer.encode(render_reply(thought, action), add_special_tokens=False), tokenizer.eos_token_id]
+        form = self._env.reply_form
+        reply = form.render(thought, action)
+        ids = self._codec.encode_text(reply)
+        if not reply.endswith(form.stop or ("\0",)):  # A stop text ends a reply as it stands, as it does the policy's.
+            ids.append(self._codec.tokenizer.eos_token_id)
         return GenerationResult(ids, [0.0] * len(ids), "stop", [0] * len(ids))
 
 

@@ -20,7 +20,6 @@ from env_connectors.errors import EnvConfigError, EnvContractError, TaskNotFound
 from env_connectors.mixture.members import PATH, read_members
 from env_connectors.mixture.panel import SEPARATOR, mixed_task, mixture_panel
 from env_connectors.mixture.turns import whole_weights
-from env_connectors.reply_form import THINK_ACTION, ReplyForm
 from env_connectors.task_panel import Task, TaskPanel
 from env_connectors.text_env import INFO_KEYS, StopReason, TextEnv, TextStep
 
@@ -107,11 +106,6 @@ class MixtureEnv(TextEnv):
         """Return what the environment being played draws, '' before the first reset."""
         return "" if self._played is None else self._played.draw()
 
-    @property
-    def reply_form(self) -> ReplyForm:  # type: ignore[override]
-        """How a reply is written in the environment being played."""
-        return THINK_ACTION if self._played is None else self._played.reply_form
-
     def close(self) -> None:
         """Close all environments."""
         for env in self._envs.values():
@@ -137,6 +131,7 @@ class MixtureEnv(TextEnv):
         """Return an answer of the environment being played as one of the mixture, and take over what holds there."""
         played = self._current()
         self.instructions, self.max_turns = played.instructions, played.max_turns
+        self.reply_form = played.reply_form
         self._admissible = info["admissible"]
         anchor = info["anchor"]
         return TextStep(

@@ -14,7 +14,8 @@ from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.rollout.env_pool import EnvPool
 from arlarena_rllib.serving import GenerationRequest, GenerationResult
 from arlarena_rllib.trajectory import Trajectory
-from env_connectors import make_text_env
+from env_connectors import ParsedReply, ReplyForm, make_text_env, register_text_env
+from env_connectors.toy.env import GuessEnv
 
 SOKOBAN, GUESS = "arlarena/Sokoban-6x6-1-v0", "arlarena/Guess-v0"
 
@@ -32,6 +33,22 @@ class ScriptedClient:
         if isinstance(reply, Exception):
             raise reply
         return GenerationResult(list(reply), [-0.1] * len(reply), "stop", [2] * len(reply))
+
+
+class CallingGuessEnv(GuessEnv):
+    """Guess the number by calls whose answers stand in the caller's own message."""
+
+    reply_form = ReplyForm(
+        name="call",
+        parse=lambda text: ParsedReply(text.removesuffix("</call>").rpartition("<call>")[2], "", "</call>" in text),
+        render=lambda _, action: f"<call>{action}</call>",
+        stop=("</call>",),
+        continues=True,
+    )
+
+
+CALLING = "arlarena_tests/CallingGuess-v0"
+register_text_env(CALLING, "rollout_cases:CallingGuessEnv")
 
 
 class BrokenEnv:

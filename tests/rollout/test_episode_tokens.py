@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rollout_cases import GUESS, SOKOBAN, ScriptedClient, ids_of, play
+from rollout_cases import CALLING, GUESS, SOKOBAN, ScriptedClient, ids_of, play
 
 from arlarena_rllib.rollout.codec import TextCodec
 from arlarena_rllib.trajectory import APPEND, StopReason, TrajectoryGroup, build_token_batch
@@ -89,6 +89,28 @@ def test_append_mode_adds_the_missing_end_of_a_cut_reply_masked(tiny_model_dir: 
     assert trajectory.turns[1].context_ids[0] == codec.tokenizer.eos_token_id
     ended = play(tiny_model_dir, ScriptedClient([[*cut, codec.tokenizer.eos_token_id]]), env=GUESS, mode=APPEND)
     assert ended.turns[1].context_ids == trajectory.turns[1].context_ids[1:]
+
+
+def test_answer_to_a_call_stands_behind_it_as_plain_text_and_is_masked(tiny_model_dir: Path) -> None:
+    codec = TextCodec(str(tiny_model_dir))
+    call = ids_of(tiny_model_dir, "so <call>4</call>", end=False)
+    client = ScriptedClient([call])
+    trajectory = play(tiny_model_dir, client, env=CALLING, task="guess/3-10/5", mode=APPEND)
+    assert [turn.action for turn in trajectory.turns] == ["4"] * 4
+    assert all(request.stop == ("</call>",) for request in client.requests)
+    assert [turn.context_ids for turn in trajectory.turns[1:]] == [codec.encode_text("higher")] * 3
+    batch = build_token_batch([TrajectoryGroup(0, "t", [trajectory])], pad_id=0)
+    sampled = batch["loss_mask"][0] > 0
+    assert batch["input_ids"][0][sampled].tolist() == call * 4
+    assert batch["input_ids"][0].tolist() == client.requests[-1].prompt_ids + call
+
+
+def test_reply_that_ended_its_message_is_answered_in_a_message_of_its_own(tiny_model_dir: Path) -> None:
+    codec = TextCodec(str(tiny_model_dir))
+    client = ScriptedClient([ids_of(tiny_model_dir, "so <call>4</call>")])
+    trajectory = play(tiny_model_dir, client, env=CALLING, task="guess/3-10/5", mode=APPEND)
+    between = codec.tokenizer.decode(trajectory.turns[1].context_ids)
+    assert between == "<|user|>now higher<|end|><|assistant|>"
 
 
 @pytest.mark.parametrize("mode", ["windowed", "append"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from arlarena_rllib.serving import GenerationRequest, GenerationResult
 
@@ -56,3 +57,18 @@ def perturb(model: PreTrainedModel, scale: float, seed: int = 1) -> PreTrainedMo
         for parameter in model.parameters():
             parameter.mul_(1.0 + scale * torch.randn(parameter.shape, generator=generator))
     return model
+
+
+def stopped_by(
+    tokenizer: PreTrainedTokenizerBase, request: GenerationRequest, whole: list[int]
+) -> tuple[GenerationRequest, list[int]]:
+    """Return ``request`` with a stop text that begins inside one token of its answer ``whole`` and ends inside a later
+    one, and the tokens of the answer that is expected then."""
+    decode = partial(tokenizer.decode, skip_special_tokens=True)
+    for last in range(1, len(whole)):
+        before, token = decode(whole[:last]), decode([whole[last]])
+        pair = before[-1:] + token[:1]
+        is_clear = "\ufffd" not in before[-1:] + token and len(token) > 1
+        if is_clear and decode(whole[: last + 1]).find(pair) == len(before) - 1:
+            return dataclasses.replace(request, stop=("never there", pair)), whole[: last + 1]
+    raise AssertionError(f"no two letters of {decode(whole)!r} make a stop text")

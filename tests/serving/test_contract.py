@@ -25,6 +25,7 @@ REQUESTS = st.builds(
     stop_token_ids=st.lists(st.integers(0, 1000), max_size=3).map(tuple),
     top_p=st.floats(0.1, 1.0),
     top_k=st.integers(0, 50),
+    stop=st.lists(st.text(min_size=1, max_size=5), max_size=2).map(tuple),
 )
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from serving_cases import NO_END, largest_difference, make_request, make_requests, perturb
+from serving_cases import NO_END, largest_difference, make_request, make_requests, perturb, stopped_by
 from transformers import PreTrainedModel
 
 from arlarena_rllib.errors import ServingError
+from arlarena_rllib.models import load_tokenizer
 from arlarena_rllib.serving import EngineSpec, GenerationRequest, LocalPolicy, connect
 from arlarena_rllib.serving.engines.decoding import keep_top
 from arlarena_rllib.serving.engines.transformers_engine import TransformersEngine
@@ -35,6 +36,19 @@ def test_seeded_answers_do_not_depend_on_the_batch(policy: LocalPolicy) -> None:
     alone = [policy.probe([request])[0][0] for request in requests]
     assert [result.token_ids for result in together] == [result.token_ids for result in alone]
     assert together[0].logprobs == pytest.approx(alone[0].logprobs, abs=1e-5)
+
+
+def test_stop_text_ends_an_answer_behind_the_whole_token_that_completes_it(
+    policy: LocalPolicy, tiny_model_dir: Path
+) -> None:
+    tokenizer = load_tokenizer(tiny_model_dir)
+    requests = make_requests(12, max_tokens=40)
+    (wholes,) = policy.probe(requests)
+    pairs = [stopped_by(tokenizer, r, w.token_ids) for r, w in zip(requests, wholes, strict=True)]
+    (results,) = policy.probe([request for request, _ in pairs])
+    assert [result.token_ids for result in results] == [expected for _, expected in pairs]
+    assert {result.finish_reason for result in results} == {"stop"}
+    assert all(r.logprobs == pytest.approx(w.logprobs[: len(r.logprobs)], abs=1e-5) for r, w in zip(results, wholes))
 
 
 def test_seeds_differ_answers_differ(policy: LocalPolicy) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from serving_cases import largest_difference, make_request, make_requests, perturb
+from serving_cases import largest_difference, make_request, make_requests, perturb, stopped_by
 from transformers import PreTrainedModel
 
 from arlarena_rllib.errors import ServingError
+from arlarena_rllib.models import load_tokenizer
 from arlarena_rllib.serving import EngineSpec, GenerationRequest, ServedPolicy, connect
 from arlarena_rllib.serving.engines.vllm_engine import VllmEngine
 
@@ -53,6 +54,20 @@ def test_logprobs_equal_hugging_face_before_and_after_a_push(
     assert largest_difference(model, requests, after) <= 1e-5
     assert [result.token_ids for result in before] != [result.token_ids for result in after]
     assert {version for result in after for version in result.weight_versions} == {2}
+
+
+def test_stop_text_ends_an_answer_behind_the_whole_token_that_completes_it(
+    policy: ServedPolicy, model: PreTrainedModel, tiny_model_dir: Path
+) -> None:
+    policy.publish(1, model.named_parameters())
+    tokenizer = load_tokenizer(tiny_model_dir)
+    requests = make_requests(12, max_tokens=40)
+    wholes = [policy.probe([request])[0][0] for request in requests]  # alone, so that the draws come again
+    pairs = [stopped_by(tokenizer, r, w.token_ids) for r, w in zip(requests, wholes, strict=True)]
+    results = [policy.probe([request])[0][0] for request, _ in pairs]
+    assert [result.token_ids for result in results] == [expected for _, expected in pairs]
+    assert {result.finish_reason for result in results} == {"stop"}
+    assert all(len(result.logprobs) == len(result.token_ids) == len(result.weight_versions) for result in results)
 
 
 def test_push_during_an_answer_marks_each_token_with_its_weights(policy: ServedPolicy, model: PreTrainedModel) -> None:

@@ -23,7 +23,9 @@ def test_tokenizer_and_demonstrations_take_tasks_of_all_environments_by_weight()
     run.checked()
     assert _counts(start_tasks(run)) == {"easy": 90, "hard": 30, "guess": 30}
     env = make_text_env("arlarena/Mixture-v0", **run.sections["environment"]["env_config"])
-    sample, texts = env.tasks().train[:10], set(_corpus(run))
+    corpus, tags = _corpus(run)
+    sample, texts = env.tasks().train[:10], set(corpus)
+    assert tags == ["<think>", "</think>", "<action>", "</action>"]
     assert _counts(sample) == {"easy": 6, "hard": 2, "guess": 2}
     assert {f"now {env.reset(options={'task_id': task_id})[0]}" for task_id in sample} <= texts
 

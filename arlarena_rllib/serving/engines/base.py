@@ -34,6 +34,8 @@ class GenerationRequest:
         stop_token_ids: Ids that end the answer, besides the end-of-sequence ids of the ``EngineSpec``.
         top_p: Nucleus filter, 1.0 is off. Train with it off: log-probs are renormalised over the kept set.
         top_k: Keeps the k most likely tokens, 0 is off.
+        stop: Texts that end the answer. The token that completes one is the last of the answer and is kept whole: what
+            was sampled is never cut.
     """
 
     prompt_ids: list[int]
@@ -43,6 +45,7 @@ class GenerationRequest:
     stop_token_ids: tuple[int, ...] = ()
     top_p: float = 1.0
     top_k: int = 0
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

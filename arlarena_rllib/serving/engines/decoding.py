@@ -11,6 +11,7 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from arlarena_rllib.serving.engines.base import FINISH_LENGTH, FINISH_STOP, GenerationRequest, GenerationResult
+from arlarena_rllib.serving.engines.stop_texts import StopTexts
 
 
 @dataclass(slots=True, eq=False)
@@ -22,12 +23,14 @@ class DecodeRow:
         rng: Source of the one uniform number that each token costs.
         stop_ids: Every id that ends the answer.
         max_tokens: Most tokens to sample, the model's length limit included.
+        stop_texts: Looks for the request's stop texts, or None.
     """
 
     request: GenerationRequest
     rng: np.random.Generator
     stop_ids: frozenset[int]
     max_tokens: int
+    stop_texts: StopTexts | None = None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     weight_versions: list[int] = field(default_factory=list)
@@ -38,7 +41,7 @@ class DecodeRow:
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
         self.weight_versions.append(version)
-        if token_id in self.stop_ids:
+        if token_id in self.stop_ids or (self.stop_texts is not None and self.stop_texts.is_reached(token_id)):
             self.finish_reason = FINISH_STOP
         elif len(self.token_ids) >= self.max_tokens:
             self.finish_reason = FINISH_LENGTH

@@ -9,14 +9,16 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from arlarena_rllib.errors import ServingError, nearest
+from arlarena_rllib.errors import ModelError, ServingError, nearest
+from arlarena_rllib.models.load import load_tokenizer
 from arlarena_rllib.serving.engines.base import (
     Engine,
     EngineDiedError,
@@ -26,6 +28,7 @@ from arlarena_rllib.serving.engines.base import (
     check_request,
 )
 from arlarena_rllib.serving.engines.decoding import DecodeBatch, DecodeRow
+from arlarena_rllib.serving.engines.stop_texts import StopTexts
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +117,11 @@ class TransformersEngine(Engine):
         problem = check_request(request, self.spec.max_model_len, self._vocab_size)
         if problem is not None:
             return GenerationResult.failed(problem)
+        if request.stop:
+            try:
+                self._tokenizer  # noqa: B018  (loaded here, where a failure is this request's alone)
+            except ModelError as error:
+                return GenerationResult.failed(f"stop={list(request.stop)} needs the model's tokenizer: {error}")
         job = _Job(request)
         self._inbox.put(job)
         return await asyncio.wrap_future(job.future)
@@ -207,7 +215,13 @@ class TransformersEngine(Engine):
             self._num_unseeded += 1
             rng = np.random.default_rng([self.spec.seed, self._num_unseeded])
         max_tokens = min(request.max_tokens, self.spec.max_model_len - len(request.prompt_ids))
-        return DecodeRow(request, rng, self._end_ids.union(request.stop_token_ids), max_tokens)
+        stop_texts = StopTexts(self._tokenizer, request.stop) if request.stop else None
+        return DecodeRow(request, rng, self._end_ids.union(request.stop_token_ids), max_tokens, stop_texts)
+
+    @cached_property
+    def _tokenizer(self) -> PreTrainedTokenizerBase:
+        """Only requests with stop texts need it."""
+        return load_tokenizer(self.spec.model_path)
 
     def _advance(self, entry: tuple[DecodeBatch, dict[DecodeRow, _Job]]) -> None:
         """Sample one token for every row of a batch and hand out what has ended."""

@@ -38,7 +38,6 @@ CPU_ENVIRONMENT = {
 }
 COMMON_ARGUMENTS: dict[str, Any] = {
     "logprobs_mode": "processed_logprobs",
-    "skip_tokenizer_init": True,
     "disable_log_stats": True,
     "weight_transfer_config": {"backend": TRANSFER_BACKEND},
     "worker_extension_cls": f"{TRANSFER_MODULE}.FileTransferWorker",
@@ -54,7 +53,7 @@ RESERVED_ARGUMENTS = ("model", *SPEC_ARGUMENTS, *COMMON_ARGUMENTS)
 
 
 class VllmEngine(Engine):
-    """One AsyncLLM and its engine process; takes token ids only, so no tokenizer is loaded.
+    """One AsyncLLM and its engine process; takes token ids only. Its tokenizer just looks for the stop texts of a request.
 
     Environment variables that the user has set are kept. ``EngineSpec.engine_kwargs`` are arguments of
     ``AsyncEngineArgs`` by their own names.
@@ -179,21 +178,23 @@ class VllmEngine(Engine):
             top_p=request.top_p,
             top_k=request.top_k,
             seed=request.seed,
+            stop=request.stop,
         )
 
     @staticmethod
     @lru_cache(maxsize=64)  # All requests of a rollout have equal ones, and making them takes a tenth of a request.
-    def _shared_params(stop_token_ids: tuple[int, ...], **values: Any) -> SamplingParams:
+    def _shared_params(stop_token_ids: tuple[int, ...], stop: tuple[str, ...], **values: Any) -> SamplingParams:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         return SamplingParams(
             **values,
             stop_token_ids=list(stop_token_ids),
+            stop=list(stop),
             ignore_eos=True,  # The end ids are among the stop ids: one rule for every engine.
             logprobs=0,
             flat_logprobs=True,
-            detokenize=False,
+            detokenize=bool(stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
             skip_clone=True,  # vLLM's word for: may be shared between requests.
         )
