@@ -29,6 +29,7 @@ from arlarena_rllib.evaluation import PanelResult, panel_episodes, summarise_pan
 from arlarena_rllib.inert_watch import InertWatch, row_features
 from arlarena_rllib.learner.batching import build_learner_batch, scored_rows
 from arlarena_rllib.learner.link import LearnerLink
+from arlarena_rllib.learner.turn_advantages import turns_of_rows
 from arlarena_rllib.objectives import GroupFilter, GroupOutcome, ObjectiveSpec
 from arlarena_rllib.rollout.agent_loop import EpisodeSpec, RolloutSettings
 from arlarena_rllib.rollout.codec import TextCodec
@@ -36,7 +37,7 @@ from arlarena_rllib.rollout.collector import Collected, EpisodeCollector
 from arlarena_rllib.rollout.envs import bare_text_env
 from arlarena_rllib.rollout.metrics import trajectory_metrics, version_lag
 from arlarena_rllib.serving import GenerationRequest, Policy
-from arlarena_rllib.trajectory import TokenBatch, Trajectory, TrajectoryGroup, row_anchors
+from arlarena_rllib.trajectory import APPEND, TokenBatch, Trajectory, TrajectoryGroup, turn_anchors
 from arlarena_rllib.trajectory_recorder import FOLDER, TrajectoryRecorder
 from arlarena_rllib.whole_checkpoint import MANIFEST, cannot_write, write_manifest
 from env_connectors import TaskPanel
@@ -86,7 +87,8 @@ class ARLArena(Algorithm):
                     num_minibatches=self.config.num_minibatches,
                     seed=self.config.seed,
                     iteration=self.iteration,
-                    anchor_texts=row_anchors(groups) if "anchor_texts" in self._spec.needs() else None,
+                    anchor_texts=turn_anchors(groups) if "anchor_texts" in self._spec.needs() else None,
+                    turns=turns_of_rows(groups, rows) if self._weighs_turns_of_rows else None,
                 )
                 self._log(("batch",), metrics | {"skipped_updates": float(not len(batch["minibatch"]))})
                 self._notices += self._inert.note(row_features(self._spec, metrics))
@@ -266,6 +268,7 @@ class ARLArena(Algorithm):
         self._held = deque(maxlen=self.config.weight_lag + 1)
         self._spec = self.config.objective_spec()
         self._least_group_size = self.config.least_group_size()
+        self._weighs_turns_of_rows = self.config.trajectory_mode == APPEND and "turns" in self._spec.needs()
         self._panel = bare_text_env(self.config.env, self.config.env_config).tasks()
         self._codec = TextCodec(self.config.model_path)
         self._settings = self.config.rollout_settings()

@@ -219,7 +219,9 @@ class ARLArenaConfig(AlgorithmConfig):
             raise ConfigError(f"training.{error}") from error
         try:
             spec = resolve_method(self.method, overrides, task=self.task)
-            spec.refuse_missing(self._row_contents(), where=f"trajectory_mode={self.trajectory_mode!r}")
+            with_turns = f" with advantage={spec.advantage!r}" if "turns" in spec.needs() else ""
+            where = f"trajectory_mode={self.trajectory_mode!r}{with_turns}"
+            spec.refuse_missing(self._row_contents(spec), where=where)
             return spec.within(self.max_model_len if self.trajectory_mode == APPEND else self.max_response_tokens)
         except ValueError as error:
             raise ConfigError(f"training (method={self.method!r}): {error}") from error
@@ -228,13 +230,15 @@ class ARLArenaConfig(AlgorithmConfig):
         """Return how many episodes of a task the method needs: 2 where it compares them, else 1."""
         return 2 if "groups" in self.objective_spec().needs() else 1
 
-    def _row_contents(self) -> set[str]:
+    def _row_contents(self, spec: ObjectiveSpec) -> set[str]:
         """Return what the rows of this configuration can carry: all but shared prefixes, which no rollout has yet.
 
-        A row of a growing conversation is no turn and no single state.
+        A row of a growing conversation holds several turns: an advantage of turns differs inside it.
         """
-        of_turns = {"turns", "anchors", "anchor_texts"} if self.trajectory_mode == APPEND else set()
-        return set(NEEDS) - {"prefixes"} - of_turns
+        contents = set(NEEDS) - {"prefixes"}
+        if self.trajectory_mode != APPEND:
+            return contents
+        return contents - ({"turn_rows", "row_advantages"} if "turns" in spec.needs() else {"turn_rows"})
 
     def resolved(self) -> dict[str, Any]:
         """Return the settings that decide a run, JSON-able, by section; logged and written beside checkpoints."""

@@ -167,9 +167,9 @@ def build_token_batch(groups: Sequence[TrajectoryGroup], *, pad_id: int) -> Toke
     return batch
 
 
-def row_anchors(groups: Sequence[TrajectoryGroup]) -> list[str]:
-    """Return the state of each row of :func:`build_token_batch`, as text."""
-    return [row["anchor"] for group in groups for t in group.trained for row in _rows_of(t)]
+def turn_anchors(groups: Sequence[TrajectoryGroup]) -> list[str]:
+    """Return the state of each turn that is trained on, as text, in the order of the rows and of their turns."""
+    return [turn.anchor for group in groups for t in group.trained for turn in t.turns]
 
 
 def final_state_batch(groups: Sequence[TrajectoryGroup], *, pad_id: int) -> tuple[TokenBatch, np.ndarray]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from arlarena_rllib.learner.packing import assign_minibatches, shard_rows
 from arlarena_rllib.learner.scoring import OLD_ENTROPY, OLD_LOGP, OLD_VALUE, REF_LOGP
+from arlarena_rllib.learner.turn_advantages import joined, split_by_turn
 from arlarena_rllib.objectives import (
     AdvantageResult,
     AdvantageRows,
@@ -58,6 +59,7 @@ def build_learner_batch(
     seed: int,
     iteration: int,
     anchor_texts: Sequence[str] | None = None,
+    turns: TokenBatch | None = None,
 ) -> tuple[TokenBatch, dict[str, float]]:
     """Return the rows to train on with ``advantages``, ``minibatch``, ``loss_weight`` and the critic's columns, and metrics.
 
@@ -70,9 +72,13 @@ def build_learner_batch(
         spec: The point of the method grid.
         num_minibatches: Optimiser steps per epoch.
         seed, iteration: Decide which rows make up a minibatch.
-        anchor_texts: The state of each row, if states are compared by similarity.
+        anchor_texts: The state of each turn, if states are compared by similarity.
+        turns: Of rows that hold several turns, if the advantage is one of turns: `turns_of_rows`.
     """
-    result = compute_advantages(_advantage_rows(batch, anchor_texts), spec)
+    whole = batch if turns is None else split_by_turn(batch, turns)
+    result = compute_advantages(_advantage_rows(whole, anchor_texts), spec)
+    if turns is not None:
+        result = joined(result, turns)
     selection = rows_in_loss(
         spec,
         advantages=result.advantages,

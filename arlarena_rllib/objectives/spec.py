@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arlarena_rllib.objectives.registry import NEEDS, SCORED_NEEDS, unknown_choice
-from arlarena_rllib.objectives.spec_needs import needs_and_owners, ruled_out
+from arlarena_rllib.objectives.spec_needs import another_choice, needs_and_owners, ruled_out
 from arlarena_rllib.objectives.spec_reads import read_keys, unread_message
 from arlarena_rllib.objectives.spec_values import OPEN_LENGTHS, bad_values, unknown_names
 
@@ -200,7 +200,7 @@ class ObjectiveSpec:
         """
         have = set(available)
         missing = [
-            f"{owner} needs {need} ({NEEDS[need]}), which {where} does not give. Choose another {owner.split('=')[0]}."
+            f"{owner} needs {need} ({NEEDS[need]}), which {where} does not give. {another_choice(self, need, owner)}."
             for need, owner in needs_and_owners(self)
             if need not in have
         ]

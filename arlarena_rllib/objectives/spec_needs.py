@@ -23,15 +23,20 @@ def ruled_out(spec: ObjectiveSpec) -> list[str]:
 
 
 def _ruled_out_message(spec: ObjectiveSpec, need: str, owner: str, axis: str) -> str:
-    key, now = owner.split("=")[0], getattr(spec, axis)
-    others = [n for n in AXES[key].names() if need not in AXES[key].needs(n)] if key in AXES else []
-    relatives_first = sorted(others, key=lambda name: not name.startswith(getattr(spec, key)))
-    instead = f" ({', '.join(relatives_first)})" if others else ""
+    now = getattr(spec, axis)
     givers = ", ".join(name for name in AXES[axis].names() if need not in AXES[axis].rules_out(name))
     return (
         f"{owner} needs {need} ({NEEDS[need]}), which {axis}={now!r} does not give. "
-        f"Choose another {key}{instead} or another {axis} ({givers})."
+        f"{another_choice(spec, need, owner)} or another {axis} ({givers})."
     )
+
+
+def another_choice(spec: ObjectiveSpec, need: str, owner: str) -> str:
+    """Return which choices in place of the owner's do without a need, those of a similar name first."""
+    key = owner.split("=")[0]
+    others = [n for n in AXES[key].names() if need not in AXES[key].needs(n)] if key in AXES else []
+    relatives_first = sorted(others, key=lambda name: not name.startswith(getattr(spec, key)))
+    return f"Choose another {key}" + (f" ({', '.join(relatives_first)})" if others else "")
 
 
 def needs_and_owners(spec: ObjectiveSpec) -> list[tuple[str, str]]:
@@ -48,8 +53,8 @@ def needs_and_owners(spec: ObjectiveSpec) -> list[tuple[str, str]]:
     if spec.overlong_buffer > 0:
         pairs.append(("mask", f"overlong_buffer={spec.overlong_buffer}"))
     if spec.void_turn == "mask_turn":
-        pairs.append(("turns", "void_turn='mask_turn'"))
+        pairs.append(("turn_rows", "void_turn='mask_turn'"))
     if spec.clipping == "loop" and spec.ratio_level != "token":
-        need = "turns" if spec.ratio_level == "turn" else "trajectories"
+        need = "turn_rows" if spec.ratio_level == "turn" else "trajectories"
         pairs += [(name, f"ratio_level={spec.ratio_level!r}") for name in (need, "row_advantages")]
     return pairs

@@ -24,6 +24,7 @@ def _turn(number: int, *, valid: bool = True, observation: str = "seen", **field
         response_mask=[1, 1],
         weight_versions=[4, 5],
         reply=f"<think>t{number}</think><action>up</action>",
+        thought=f"t{number}",
         action="up",
         format_valid=valid,
         action_valid=valid,

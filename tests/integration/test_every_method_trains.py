@@ -65,6 +65,22 @@ def test_method_trains_three_iterations_with_finite_metrics_and_full_accounts(
     assert any(result["learners"]["default_policy"]["grad_norm"] > 0 for result in results)
 
 
+@pytest.mark.parametrize(
+    "training",
+    [{"method": "sampo", "clipping": "gspo_token"}, {"method": "gigpo"}, {"method": "empg"}, {"method": "turn_ppo"}],
+    ids=lambda training: training["method"],
+)
+def test_method_of_turns_trains_on_growing_conversations(
+    ray_cluster: None, tiny_model_dir: Path, training: dict[str, Any]
+) -> None:
+    config = draw_config(tiny_model_dir, **training).env_runners(trajectory_mode="append")
+    results = train(config, ITERATIONS)
+    for result in results:
+        assert {k: v for k, v in numbers_of(result).items() if not math.isfinite(v)} == {}
+        assert result["batch"]["num_rows"] <= result["groups"]["trained"] * 3  # conversations, not turns
+    assert any(result["learners"]["default_policy"]["grad_norm"] > 0 for result in results)
+
+
 ALARMING = {"grad_norm_factor": 0.0, "grad_norm_iterations": 1, "median_min": 1}
 """Any gradient fires the alarm as soon as there is one before it."""
 
@@ -132,12 +148,11 @@ def test_setting_that_would_be_wrong_is_refused_with_the_reason(
         getattr(config, section)(**keys).build_algo()
 
 
-def test_state_groups_on_growing_conversations_are_refused_with_reason_and_remedy(tiny_model_dir: Path) -> None:
-    config = draw_config(tiny_model_dir, method="gigpo").env_runners(trajectory_mode="append")
+def test_one_ratio_for_turns_of_different_advantages_is_refused_with_reason_and_remedy(tiny_model_dir: Path) -> None:
+    config = draw_config(tiny_model_dir, method="sampo").env_runners(trajectory_mode="append")
     with pytest.raises(ConfigError) as caught:
         config.build_algo()
-    lines = str(caught.value).splitlines()
-    assert len(lines) == 2
-    assert "advantage='gigpo' needs anchors (a state key of every turn), which trajectory_mode='append'" in lines[0]
-    assert "advantage='gigpo' needs turns (one row per turn), which trajectory_mode='append' does not give." in lines[1]
-    assert all(line.endswith("Choose another advantage.") for line in lines)
+    assert (
+        "clipping='gspo' needs row_advantages (one advantage for all tokens of a row), which trajectory_mode='append' "
+        "with advantage='gigpo' does not give. Choose another clipping (gspo_token, "
+    ) in str(caught.value)

@@ -183,7 +183,7 @@ def test_needs_are_those_of_the_choices_and_of_the_kl_in_the_reward() -> None:
     assert ObjectiveSpec(kl_in="reward", kl_coef=0.0).needs() == {"groups"}
     assert ObjectiveSpec(advantage="gae_turn").needs() == {"mask", "values", "turns"}
     assert ObjectiveSpec(advantage="empg").scores_before_advantages
-    assert ObjectiveSpec(void_turn="mask_turn").needs() == {"groups", "turns"}
+    assert ObjectiveSpec(void_turn="mask_turn").needs() == {"groups", "turn_rows"}
     assert ObjectiveSpec(overlong_buffer=1, overlong_max_len=2).needs() == {"groups", "mask"}
 
 
@@ -192,7 +192,10 @@ def test_need_that_cannot_be_had_is_refused_with_who_needs_it() -> None:
     with pytest.raises(ValueError) as caught:
         spec.refuse_missing(["mask", "old_logp", "values"], where="trajectory_mode='append'")
     turns, ref = str(caught.value).splitlines()
-    assert "advantage='gae_turn' needs turns (one row per turn), which trajectory_mode='append' does not give" in turns
+    assert (
+        "advantage='gae_turn' needs turns (reward and validity of every turn), which trajectory_mode='append' does not give"
+        in turns
+    )
     assert "kl_in='reward' needs ref_logp" in ref
     spec.refuse_missing(NEEDS, where="anything")
 
