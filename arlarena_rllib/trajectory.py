@@ -98,6 +98,16 @@ class Trajectory:
         return float(sum(turn.reward for turn in self.turns))
 
     @property
+    def prompt_lengths(self) -> list[int]:
+        """Tokens that the engine was given for each turn; in append mode all of the conversation so far."""
+        given, lengths = 0, []
+        for turn in self.turns:
+            given = given + len(turn.context_ids) if self.mode == APPEND else len(turn.context_ids)
+            lengths.append(given)
+            given += len(turn.response_ids)
+        return lengths
+
+    @property
     def num_response_tokens(self) -> int:
         return sum(len(turn.response_ids) for turn in self.turns)
 

@@ -28,6 +28,7 @@ def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         return metrics
     turns = [turn for t in good for turn in t.turns]
     returns = [t.episode_return for t in good]
+    prompts = [length for t in good for length in t.prompt_lengths]
     metrics.update(
         success_rate=_mean(t.success for t in good),
         episode_return_mean=_mean(returns),
@@ -37,14 +38,13 @@ def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         num_episodes=float(len(good)),
         num_env_steps_sampled=float(len(turns)),
         response_len_tokens_mean=_mean(len(turn.response_ids) for turn in turns),
-        prompt_len_tokens_mean=_mean(len(turn.context_ids) for turn in turns),
+        prompt_len_tokens_mean=_mean(prompts),
         response_truncated_frac=_mean(turn.finish_reason == "length" for turn in turns),
         format_valid_frac=_mean(turn.format_valid for turn in turns),
         action_valid_frac=_mean(turn.action_valid for turn in turns),
         num_response_tokens=float(sum(len(turn.response_ids) for turn in turns)),
-        num_prompt_tokens=float(sum(len(turn.context_ids) for turn in turns)),
-        cached_prompt_tokens_frac=sum(turn.cached_tokens for turn in turns)
-        / max(1, sum(len(turn.context_ids) for turn in turns)),
+        num_prompt_tokens=float(sum(prompts)),
+        cached_prompt_tokens_frac=sum(turn.cached_tokens for turn in turns) / max(1, sum(prompts)),
     )
     return metrics | env_metrics(good)
 

@@ -8,6 +8,7 @@ import pytest
 from rollout_cases import CALLING, GUESS, SOKOBAN, ScriptedClient, ids_of, play
 
 from arlarena_rllib.rollout.codec import TextCodec
+from arlarena_rllib.rollout.metrics import trajectory_metrics
 from arlarena_rllib.trajectory import APPEND, StopReason, TrajectoryGroup, build_token_batch
 from env_connectors import make_text_env
 
@@ -80,6 +81,14 @@ def test_append_row_is_the_exact_conversation_that_the_engine_saw(tiny_model_dir
     assert batch["loss_mask"][0].sum() == len(reply) * len(trajectory.turns)
     for request in client.requests[1:]:
         assert request.prompt_ids[: len(client.requests[0].prompt_ids)] == client.requests[0].prompt_ids
+
+
+@pytest.mark.parametrize("mode", ["windowed", "append"])
+def test_prompt_lengths_are_those_that_the_engine_was_given(tiny_model_dir: Path, mode: str) -> None:
+    client = ScriptedClient([ids_of(tiny_model_dir, "<think>low</think><action>1</action>")])
+    trajectory = play(tiny_model_dir, client, env=GUESS, mode=mode)
+    assert trajectory.prompt_lengths == [len(request.prompt_ids) for request in client.requests]
+    assert trajectory_metrics([trajectory])["num_prompt_tokens"] == sum(trajectory.prompt_lengths)
 
 
 def test_append_mode_adds_the_missing_end_of_a_cut_reply_masked(tiny_model_dir: Path) -> None:
