@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-SOURCE = "ARLArena 2602.21534 table S1"
+STUDY = "ARLArena 2602.21534 table S1"
 Choice = tuple[str, str]
 
 
@@ -18,11 +18,13 @@ class TaskDefaults:
         by_choice: (axis, choice) -> method parameters, applied to methods that make this choice.
         params: Method parameters for every method.
         scale: The study's run settings for its models of 4B parameters, to be read, not applied: `section.key` -> value.
+        source: Where the values stand.
     """
 
     by_choice: Mapping[Choice, Mapping[str, Any]] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
     scale: Mapping[str, Any] = field(default_factory=dict)
+    source: str = STUDY
 
     def settings_for(self, axes: Mapping[str, str]) -> dict[str, Any]:
         """Return the parameters for a method with these choices, axis -> choice."""
@@ -50,6 +52,7 @@ def _scale(
 _GSPO: Choice = ("clipping", "gspo")
 _GSPO_TOKEN: Choice = ("clipping", "gspo_token")
 _DYNAMIC: Choice = ("filtering", "dynamic")
+_OF_STATES = ("gigpo", "hgpo")
 _WIDE = {"clip_low": 3e-2, "clip_high": 4e-2}
 
 TASKS: dict[str, TaskDefaults] = {
@@ -70,6 +73,14 @@ TASKS: dict[str, TaskDefaults] = {
         },
         params={"kl_coef": 0.0},
         scale=_scale(512, 5, 0, 8196, 4096, 1e-6, 0.6),
+    ),
+    "search_qa": TaskDefaults(
+        by_choice={
+            ("advantage", name): {"anchor_match": "similar", "similarity_threshold": 0.9} for name in _OF_STATES
+        },
+        params={"kl_coef": 0.0},
+        scale=_scale(256, 8, 4, 4096, 500, 1e-6, 0.6),
+        source="ARLArena's released search scripts; groups of 8 as in T2PO 2605.02178",
     ),
 }
 """By task family; the first steps of dynamic filtering are those of the released scripts."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from arlarena_rllib.objectives import AXES, SPEC_FIELDS
 from arlarena_rllib.presets import METHODS, find_method, resolve_with_origin
-from arlarena_rllib.task_defaults import SOURCE, TASKS
+from arlarena_rllib.task_defaults import TASKS
 
 
 def methods_table() -> str:
@@ -36,7 +36,10 @@ def method_page(name: str, task: str | None) -> str:
     lines = [f"{name}: {METHODS[find_method(name)].source}"]
     lines += [f"  {key:{width}s}  {_text(getattr(resolved.spec, key)):22s}  {resolved.origin[key]}" for key in shown]
     if task is not None:
-        lines += ["", f"The study's run settings for {task} with models of 4B parameters ({SOURCE}); not applied:"]
+        lines += [
+            "",
+            f"The study's run settings for {task} with models of 4B parameters ({TASKS[task].source}); not applied:",
+        ]
         lines += _aligned(sorted(TASKS[task].scale.items()))
     return "\n".join(lines)
 
