@@ -39,3 +39,7 @@ class EpisodeOverError(EnvConnectorError, gymnasium.error.ResetNeeded):
 
 class ActionTypeError(EnvConnectorError, TypeError):
     """An action that is not a string."""
+
+
+class RetrieverError(EnvConnectorError, RuntimeError):
+    """A retriever service that does not answer, or not as it should; the episode cannot go on."""
