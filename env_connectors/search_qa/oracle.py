@@ -46,12 +46,14 @@ def choices(content: Mapping[str, Any], found: Sequence[Document], planned: Plan
 
 
 def _searches(content: Mapping[str, Any], is_compact: bool) -> Iterator[str]:
-    """Yield searches that a look at the question suggests: all that it asks for, of whom it names."""
+    """Yield searches that a look at the question suggests: all that it asks for of whom it names, and the name alone."""
     if not content["hops"]:
         yield written(SEARCH, content["question"])
     for hop in content["hops"]:
         name, seeks = content["hops"][0]["of"], hop["seeks"]
         yield written(SEARCH, f"{seeks} of {name}" if is_compact else f"{name} {seeks}")
+    if content["hops"]:
+        yield written(SEARCH, content["hops"][0]["of"])
 
 
 def _names(found: Sequence[Document], is_compact: bool) -> Iterator[str]:

@@ -148,7 +148,7 @@ def _person_page(name: str, v: dict[str, str], rng: random.Random) -> str:
 def _work_page(name: str, v: dict[str, str], rng: random.Random) -> str:
     rest = [f"It is set in {v['setting']}.", f"It was published by {v['publisher']} in {v['publication year']}."]
     rng.shuffle(rest)
-    return " ".join([f"{name} is a {rng.choice(w.WORK_KINDS)} written by {v['author']}.", *rest])
+    return " ".join([f"{name} is {rng.choice(w.WORK_KINDS)} written by {v['author']}.", *rest])
 
 
 def _organisation_page(name: str, v: dict[str, str], rng: random.Random) -> str:

@@ -37,7 +37,7 @@ WORK_NOUNS = (
     "Letter", "Lighthouse", "Map", "Meadow", "Mirror", "Orchard", "Passage", "Piano", "Promise", "Shadow", "Staircase",
     "Station", "Tide", "Umbrella", "Window",
 )  # fmt: skip
-WORK_KINDS = ("novel", "play", "collection of poems", "memoir", "opera")
+WORK_KINDS = ("a novel", "a play", "a collection of poems", "a memoir", "an opera")
 ORGANISATION_KINDS = ("Press", "Institute", "Society", "Academy", "Foundation", "Workshop")
 OCCUPATIONS = (
     "astronomer", "beekeeper", "botanist", "cartographer", "chemist", "clockmaker", "composer", "engraver", "geologist",
