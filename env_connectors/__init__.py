@@ -4,6 +4,7 @@ import env_connectors.alfworld
 import env_connectors.mixture
 import env_connectors.search_qa
 import env_connectors.sokoban
+import env_connectors.tir_math
 import env_connectors.toy
 import env_connectors.webshop  # noqa: F401
 from env_connectors.errors import EnvCheckError, EnvConfigError, EnvConnectorError, PanelError, TaskNotFoundError
