@@ -24,7 +24,8 @@ class PanelResult:
 
     ``greedy`` and ``sampled`` are means over tasks (``sampled`` first over the draws of a task); ``ci95`` is the
     half-width of the 95 % interval of ``sampled`` (of ``greedy`` when nothing was sampled) over tasks. The lists have
-    one entry per task, NaN for a task all of whose episodes failed. ``by_task_type`` has ``task_type_<type>_greedy``,
+    one entry per task, NaN for a task all of whose episodes failed. ``at_k`` has ``pass_at_<k>`` for k = 1, 2, 4, .. and all
+    the draws, and ``avg_at_<draws>``; {} with fewer than two draws. ``by_task_type`` has ``task_type_<type>_greedy``,
     ``_sampled`` and ``_n`` (its tasks) of each type; {} unless the panel has tasks of several types. ``env_metrics`` are
     the means of what the environment counts of an episode, over the episodes that ``score`` is of.
     """
@@ -43,11 +44,13 @@ class PanelResult:
     task_sampled: list[float]
     by_task_type: dict[str, float]
     env_metrics: dict[str, float]
+    at_k: dict[str, float]
 
     def summary(self) -> dict[str, Any]:
-        """Return the result without the per-task lists, the numbers of types and environment beside the others."""
-        lists = ("task_greedy", "task_sampled", "by_task_type", "env_metrics")
-        return {k: v for k, v in asdict(self).items() if k not in lists} | self.by_task_type | self.env_metrics
+        """Return the result without the per-task lists, the numbers by k, type and environment beside the others."""
+        parts = self.at_k | self.by_task_type | self.env_metrics
+        lists = ("task_greedy", "task_sampled", "at_k", "by_task_type", "env_metrics")
+        return {k: v for k, v in asdict(self).items() if k not in lists} | parts
 
 
 def panel_episodes(task_ids: Sequence[str], *, draws: int, seed: int) -> list[EpisodeSpec]:
@@ -85,7 +88,25 @@ def summarise_panel(trajectories: Sequence[Trajectory], *, n: int) -> PanelResul
         task_sampled=task_sampled,
         by_task_type=_by_task_type(good, task_greedy, task_sampled),
         env_metrics=env_metrics(shown),
+        at_k=_at_k(sampled, draws),
     )
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """Return the probability that at least one of ``k`` draws is right, estimated from ``n`` draws, ``correct`` of them right.
+
+    ``1 - C(n - correct, k) / C(n, k)`` over all subsets of k draws, without bias for n >= k; NaN for fewer draws.
+    """
+    return 1.0 - math.comb(n - correct, k) / math.comb(n, k) if n >= k else math.nan
+
+
+def _at_k(sampled: Sequence[Sequence[float]], draws: int) -> dict[str, float]:
+    """Return means over tasks; a task with fewer than k draws that came back is left out of pass@k."""
+    if draws < 2:
+        return {}
+    numbers = sorted({draws, *(2**i for i in range(draws.bit_length()) if 2**i <= draws)})
+    passed = {f"pass_at_{k}": _nanmean([pass_at_k(len(won), round(sum(won)), k) for won in sampled]) for k in numbers}
+    return {f"avg_at_{draws}": _nanmean([_mean(won) for won in sampled]), **passed}
 
 
 def _by_task_type(

@@ -201,6 +201,7 @@ def test_ids_are_registered_by_the_import() -> None:
         "arlarena/Sokoban-6x6-1-v0",
         "arlarena/Sokoban-6x6-2-v0",
         "arlarena/Sokoban-7x7-2-v0",
+        "arlarena/TIRMath-v0",
         "arlarena/WebShop-v0",
     ]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 
 from arlarena_rllib.evaluation import paired_difference, panel_episodes, summarise_panel
+from arlarena_rllib.evaluation.panel import pass_at_k
 from arlarena_rllib.trajectory import StopReason, Trajectory, Turn
 
 
@@ -49,6 +51,34 @@ def test_numbers_of_the_environment_are_means_over_the_sampled_episodes_that_hav
     assert result.env_metrics == {"env_score_mean": 0.75, "env_searches_mean": 2.0}
     assert result.summary().items() >= result.env_metrics.items() and "env_metrics" not in result.summary()
     assert summarise_panel(episodes[:1], n=1).env_metrics == {"env_score_mean": 9.0}
+
+
+def test_pass_at_k_is_the_share_of_all_subsets_of_k_draws_with_a_right_one() -> None:
+    draws = [True, False, False, True, False]
+    for k in range(1, 6):
+        subsets = list(itertools.combinations(draws, k))
+        assert pass_at_k(5, 2, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+    assert (pass_at_k(4, 0, 4), pass_at_k(4, 4, 1)) == (0.0, 1.0)
+    assert math.isnan(pass_at_k(3, 1, 4))
+
+
+def test_summary_has_pass_at_k_over_the_sampled_draws_only() -> None:
+    plays = {0: [True, *[False] * 5], 1: [False, True, True, False, False, False], 2: [True] * 6}
+    episodes = [_episode(task, m, success=s) for task, won in plays.items() for m, s in enumerate(won)]
+    summary = summarise_panel(episodes, n=3).summary()
+    # of 5 draws right: 0, 2, 5; pass@2 of 2 right ones 1 - C(3, 2) / C(5, 2) = 0.7
+    assert {k: v for k, v in summary.items() if "_at_" in k} == pytest.approx(
+        {"avg_at_5": 1.4 / 3, "pass_at_1": 1.4 / 3, "pass_at_2": 1.7 / 3, "pass_at_4": 2 / 3, "pass_at_5": 2 / 3}
+    )
+    assert summary["avg_at_5"] == pytest.approx(summary["sampled"])
+    assert not any("_at_" in name for name in summarise_panel(episodes[:2], n=1).summary()), "one draw"
+
+
+def test_pass_at_k_leaves_out_tasks_of_which_too_few_draws_came_back() -> None:
+    episodes = [_episode(0, m, success=m == 1) for m in range(3)]
+    episodes += [_episode(1, 1, success=True), _episode(1, 2, success=True, failed=True)]
+    at_k = summarise_panel(episodes, n=2).at_k
+    assert (at_k["pass_at_1"], at_k["pass_at_2"]) == (0.75, 1.0)
 
 
 def test_success_by_type_of_task_where_there_are_several() -> None:
