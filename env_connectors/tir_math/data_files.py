@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,16 @@ _GSM8K = re.compile(r"####\s*(.+?)\s*\Z")
 _LARGEST_LINE = 1 << 20
 
 
-def read_problems(path: str | Path) -> list[Problem]:
-    """Return the problems of a file, in its order.
+@dataclass(frozen=True)
+class DataFile:
+    """The problems of a file, in its order, and the number of those whose answer is empty, which are left out."""
+
+    problems: list[Problem]
+    without_answer: int
+
+
+def read_problems(path: str | Path) -> DataFile:
+    """Read a file.
 
     Raises:
         EnvConfigError: the file is missing, cut short, of another form, or holds a line that is no problem; the message names
@@ -34,10 +43,11 @@ def read_problems(path: str | Path) -> list[Problem]:
         what = "is a folder, not a file" if file.is_dir() else "does not exist"
         raise EnvConfigError(f"data file {str(file)!r} {what}.")
     rows = _parquet_rows(file) if _is_parquet(file) else _json_rows(file)
-    problems = [_problem(row, file, place) for place, row in rows]
+    read = [_problem(row, file, place) for place, row in rows]
+    problems = [problem for problem in read if problem.answer]
     if not problems:
-        raise EnvConfigError(f"data file {str(file)!r} holds no problem. Allowed: {FORMS}.")
-    return problems
+        raise EnvConfigError(f"data file {str(file)!r} holds no problem with an answer. Allowed: {FORMS}.")
+    return DataFile(problems, len(read) - len(problems))
 
 
 def _is_parquet(file: Path) -> bool:
@@ -110,8 +120,6 @@ def _problem(row: Mapping[str, Any], file: Path, place: str) -> Problem:
         answer = found[1].replace(",", "")
     elif (boxed := last_boxed(answer)) is not None:
         answer = boxed[0]
-    if not answer.strip():
-        raise EnvConfigError(f"{where}: the answer is empty.")
     kind = row.get("subject") or row.get("type")
     return Problem(text.strip(), answer.strip(), kind if isinstance(kind, str) and kind else file.stem, _level(row))
 

@@ -148,8 +148,8 @@ class TIRMathEnv(TextEnv):
         require_math_verify()
         tasks = tasks_of(spec)
         super().__init__(tasks.task_set, max_turns=max_turns, render_mode=render_mode)
-        self.dropped = {"repeated": tasks.repeated, "in_evaluation": tasks.in_evaluation}
-        """Training problems of files that were left out, by reason."""
+        self.dropped = {name: getattr(tasks, name) for name in ("repeated", "in_evaluation", "without_answer")}
+        """Problems of `data` that were left out, by reason."""
         self.instructions = _RULES
         self._observation = observation
         self._reward = RewardParts(rewards.DEFAULT if reward is None else reward, rewards.OWN)
@@ -210,11 +210,15 @@ class TIRMathEnv(TextEnv):
         )
 
     def admissible(self) -> list[str]:
-        """Return the right program and answer and some wrong ones: a sample, as there is no end of programs."""
+        """Return the right program, or answer, and some wrong ones: a sample, as there is no end of programs.
+
+        The right answer is among them only when something was computed, or nothing can be: before that it would be a guess.
+        """
         if self._problem is None or self._answer is not None or self._void_turns:
             return []
         right = [self._style.call.format(self._problem.program)] if self._problem.program else []
-        right.append(self._style.answer.format(self._problem.answer))
+        if self._outputs or not right:
+            right.append(self._style.answer.format(self._problem.answer))
         return [*right, *oracle.slips(self._problem, self._style, self._outputs)]
 
     def close(self) -> None:

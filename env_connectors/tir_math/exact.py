@@ -13,7 +13,7 @@ _WRAPPERS = ("\\boxed{", "\\fbox{", "\\text{", "\\mathrm{", "\\mbox{", "\\textbf
 _NAME = re.compile(r"^(?:[a-zA-Z]|\\[a-z]+)(?:_?\{?\w{0,3}\}?)?(?:\([a-z]\))?(?:=|\\in(?![a-z]))")
 _FRACTION = re.compile(r"\\frac(?:\{([^{}]*)\}|(\d))(?:\{([^{}]*)\}|(\d))")
 _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d,])")
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)")
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?")
 _MIXED = re.compile(r"(-?)(\d+)\\frac\{(\d+)\}\{(\d+)\}")
 _UNITS = re.compile(
     r"(?<=[\d}])\\?(?:text|mbox|mathrm)\{[^{}]*\}(?:\^\{?[23]\}?)?$|(?<=\d)(?:\^\{?\\circ\}?|°|\\degree)$"

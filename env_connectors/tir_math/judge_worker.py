@@ -19,8 +19,9 @@ _SPACE = re.compile(r"VmSize:\s+(\d+) kB")
 def _as_latex(text: str) -> str:
     """Return an answer in LaTeX whose Python operators are written as LaTeX has them."""
     text = re.sub(r"\*\*\s*\(?(-?\w+)\)?", r"^{\1}", text.strip().strip("$"))
-    text = re.sub(r"(?<![\\\w])sqrt\(([^()]*)\)", r"\\sqrt{\1}", text)
-    text = re.sub(r"(?<![\\\w])(pi|infty|theta)(?!\w)", r"\\\1 ", text).replace("*", " \\cdot ")
+    text = re.sub(r"(?<![\\a-zA-Z])sqrt\(([^()]*)\)", r"\\sqrt{\1}", text)
+    text = re.sub(r"(?<=\d)\s*\*\s*I(?!\w)|(?<![\\\w])I(?!\w)", "i", text)  # as sympy writes it
+    text = re.sub(r"(?<![\\a-zA-Z])(pi|infty|theta)(?!\w)", r"\\\1 ", text).replace("*", " \\cdot ")
     boxed = re.fullmatch(r"\\boxed\{(.*)\}", text, re.DOTALL)
     return boxed[1] if boxed else text
 

@@ -50,11 +50,19 @@ class Spec:
 
 @dataclass(frozen=True)
 class Tasks:
-    """A task list, and what was left out of training: problems that are there twice, or in an evaluation split."""
+    """A task list, and how many problems of `data` were left out.
+
+    Attributes:
+        task_set: the tasks.
+        repeated: left out, as they are there twice.
+        in_evaluation: left out, as they are in files of an evaluation split.
+        without_answer: left out, as their answer is empty.
+    """
 
     task_set: TaskSet
     repeated: int = 0
     in_evaluation: int = 0
+    without_answer: int = 0
 
 
 @lru_cache(maxsize=8)
@@ -83,9 +91,10 @@ def _generated(spec: Spec) -> Tasks:
 
 
 def _from_files(spec: Spec) -> Tasks:
-    test = _distinct(_read(spec.test_data, spec, "test_data"))[0]
-    validation = _distinct(_read(spec.validation_data, spec, "validation_data"), _keys(test))[0]
-    problems, repeated = _distinct(_read(spec.data, spec, "data"))
+    test = _distinct(_read(spec.test_data, spec, "test_data")[0])[0]
+    validation = _distinct(_read(spec.validation_data, spec, "validation_data")[0], _keys(test))[0]
+    found, without_answer = _read(spec.data, spec, "data")
+    problems, repeated = _distinct(found)
     held_out = _keys(test) | _keys(validation)
     pool = [task for task in problems if task.split_key not in held_out]
     in_evaluation = len(problems) - len(pool)
@@ -96,13 +105,16 @@ def _from_files(spec: Spec) -> Tasks:
     validation = validation[: spec.n_validation] if spec.validation_data else order[n_test : n_test + n_validation]
     taken = {task.task_id for task in (*test, *validation)}
     train = [task for task in pool if task.task_id not in taken][: spec.n_train]
-    if repeated or in_evaluation:
+    if repeated or in_evaluation or without_answer:
         _log.warning(
-            "TIRMath: of %d training problems %d were left out because they are there twice, and %d because they are in "
-            "an evaluation split as well.",
-            len(problems) + repeated, repeated, in_evaluation,
-        )  # fmt: skip
-    return _checked(Tasks(_task_set(train, validation, test), repeated, in_evaluation))
+            "TIRMath: of %d problems to train on were left out: %d that are there twice, %d that are in an evaluation split as "
+            "well, %d without an answer.",
+            len(found) + without_answer,
+            repeated,
+            in_evaluation,
+            without_answer,
+        )
+    return _checked(Tasks(_task_set(train, validation, test), repeated, in_evaluation, without_answer))
 
 
 def _checked(tasks: Tasks) -> Tasks:
@@ -137,12 +149,14 @@ def _distinct(tasks: Sequence[Task], known: set[str] | None = None) -> tuple[lis
     return kept, len(tasks) - len(kept)
 
 
-def _read(paths: Sequence[str], spec: Spec, name: str) -> list[Task]:
-    tasks = []
+def _read(paths: Sequence[str], spec: Spec, name: str) -> tuple[list[Task], int]:
+    """Return the tasks of files, and the number of problems without an answer."""
+    tasks, without_answer = [], 0
     found: set[tuple[str, int]] = set()
     used: set[str] = set()
     for path in paths:
-        problems = read_problems(path)
+        read = read_problems(path)
+        problems, without_answer = read.problems, without_answer + read.without_answer
         stem = Path(path).stem
         if stem in used:
             raise EnvConfigError(f"{name}={list(paths)!r} names two files {stem!r}. Remedy: rename one.")
@@ -160,7 +174,7 @@ def _read(paths: Sequence[str], spec: Spec, name: str) -> list[Task]:
             f"{name}={list(paths)!r} has no problem of kinds={spec.kinds!r}, levels={spec.levels!r}. It has kinds {kinds}; "
             f"levels {levels}."
         )
-    return tasks
+    return tasks, without_answer
 
 
 def _is_wanted(problem: Problem, spec: Spec) -> bool:

@@ -1,4 +1,4 @@
-"""A sandbox for the tests; they are skipped, with the reason, where programs cannot be isolated."""
+"""A sandbox and environments for the tests, skipped, with the reason, where programs cannot be isolated; real problems."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from env_connectors import TextEnv, make_text_env
 from env_connectors.errors import EnvConfigError
 from env_connectors.tir_math.sandbox import Limits, Sandbox, SandboxUnavailableError, Session
 
+_MATH_VARIABLE = "ARLARENA_MATH_DATA"
+_MATH_DEFAULT = Path(__file__).resolve().parents[4] / "shared" / "data" / "math"
 LIMITS = Limits(timeout_s=20.0, memory_mb=96, threads=16)
 
 
@@ -88,3 +92,33 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.fixture
+def make_tir(sandbox: Sandbox) -> Iterator[Callable[..., TextEnv]]:
+    """Make environments with few tasks; they are closed at the end."""
+    made: list[TextEnv] = []
+
+    def make(**arguments: Any) -> TextEnv:
+        sizes = {} if "data" in arguments else {"n_train": 32, "n_validation": 16, "n_test": 16}
+        made.append(make_text_env("arlarena/TIRMath-v0", **{**sizes, **arguments}))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
+@pytest.fixture(scope="session")
+def math_file() -> Callable[[str], Path]:
+    """Return the path of a real problem file by name; none is part of the repository, so the test is skipped without it."""
+
+    def find(name: str) -> Path:
+        folder = Path(os.environ.get(_MATH_VARIABLE, _MATH_DEFAULT))
+        if not (folder / name).is_file():
+            pytest.skip(
+                f"no real problems: {name} is not in {folder}; set {_MATH_VARIABLE} to the folder that holds it"
+            )
+        return folder / name
+
+    return find
