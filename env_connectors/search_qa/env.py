@@ -28,7 +28,7 @@ from env_connectors.search_qa.answer_score import exact_match, f1
 from env_connectors.search_qa.documents import Document, compact_results_text, results_text
 from env_connectors.search_qa.reply import COMPACT_REPLY, SEARCH, SEARCH_REPLY, Request, read_action
 from env_connectors.search_qa.retriever import MOST_TOPK
-from env_connectors.search_qa.source import DATA, HOPS, SourceSettings, open_source
+from env_connectors.search_qa.source import DATA, HOPS, RETRIEVERS, SourceSettings, open_source
 from env_connectors.task_panel import Task
 from env_connectors.text_env import StopReason, TextEnv, TextStep
 
@@ -90,6 +90,9 @@ class SearchQAEnv(TextEnv):
         questions_file: str | Path | None = None,
         corpus_file: str | Path | None = None,
         skip_malformed: bool = False,
+        retriever: str = "bm25",
+        dense_model: str | Path | None = None,
+        dense_cache_dir: str | Path | None = None,
         retriever_url: str | None = None,
         retriever_timeout_s: float = 10.0,
         retriever_retries: int = 2,
@@ -120,7 +123,10 @@ class SearchQAEnv(TextEnv):
             questions_file: questions, see files.py.
             corpus_file: documents, see files.py; may be left out with a retriever_url.
             skip_malformed: leave malformed lines of the files out (`skipped` counts them) instead of refusing the file.
-            retriever_url: a service in the form of Search-R1 that is asked instead of BM25 in this process.
+            retriever: 'bm25' or 'dense', in this process. Generated questions are those that BM25 can answer in any case.
+            dense_model: directory of an encoder for 'dense', see dense.py.
+            dense_cache_dir: where its embeddings are kept; None = the user's cache directory.
+            retriever_url: a service in the form of Search-R1 that is asked instead of a retriever in this process.
             retriever_timeout_s: most seconds of one try.
             retriever_retries: tries after the first one; then the episode fails with a RetrieverError.
             render_mode: None or 'ansi'.
@@ -136,6 +142,7 @@ class SearchQAEnv(TextEnv):
             ("data", chosen, DATA),
             ("observation", observation, OBSERVATIONS),
             ("answer_score", answer_score, ANSWER_SCORES),
+            ("retriever", retriever, RETRIEVERS),
         ):
             if value not in allowed:
                 raise EnvConfigError(f"{key}={value!r} is not known. Allowed: {', '.join(allowed)}.")
@@ -148,9 +155,13 @@ class SearchQAEnv(TextEnv):
             data=chosen, hops=_hops(hops, max_turns) if chosen != "files" else (), num_groups=num_groups,
             per_group=questions_per_group, seed=seed, panel_seed=panel_seed, n_train=n_train, n_validation=n_validation,
             n_test=n_test, topk=topk, questions_file=_path(questions_file), corpus_file=_path(corpus_file),
-            skip_malformed=skip_malformed, retriever_url=retriever_url, timeout_s=retriever_timeout_s,
+            skip_malformed=skip_malformed, retriever=retriever, dense_model=_path(dense_model),
+            dense_cache_dir=_path(dense_cache_dir), retriever_url=retriever_url, timeout_s=retriever_timeout_s,
             retries=retriever_retries,
         )  # fmt: skip
+        for key, given in (("dense_model", dense_model), ("dense_cache_dir", dense_cache_dir)):
+            if given is not None and (retriever != "dense" or retriever_url is not None):
+                raise EnvConfigError(f"{key}={str(given)!r} is read with retriever='dense' and no retriever_url only.")
         own = {
             "answer": lambda facts: facts[answer_score],
             "format": lambda facts: float(facts["answer"] is not None and not facts["invalid_actions"]),

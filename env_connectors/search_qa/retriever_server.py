@@ -99,7 +99,7 @@ def build_app(retriever: Retriever, num_documents: int) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until interrupted; return 2 for data that cannot be used."""
-    from env_connectors.search_qa.source import SourceSettings, open_corpus
+    from env_connectors.search_qa.source import SourceSettings, open_corpus, open_retriever
 
     parser = argparse.ArgumentParser(prog="python -m env_connectors.search_qa.retriever_server", description=__doc__)
     parser.add_argument("--corpus", help="documents: .json, .jsonl, also .gz")
@@ -107,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--num-groups", type=int, help="of the generated corpus")
     parser.add_argument("--seed", type=int, default=0, help="of the generated corpus")
     parser.add_argument("--skip-malformed", action="store_true", help="leave malformed lines out")
+    parser.add_argument("--dense-model", help="directory of an encoder, instead of BM25")
+    parser.add_argument("--dense-cache-dir", help="where its embeddings are kept")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     chosen = parser.parse_args(arguments)
@@ -116,15 +118,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         num_groups=chosen.num_groups,
         seed=chosen.seed,
         skip_malformed=chosen.skip_malformed,
+        retriever="dense" if chosen.dense_model else "bm25",
+        dense_model=chosen.dense_model,
+        dense_cache_dir=chosen.dense_cache_dir,
     )
     try:
         corpus = open_corpus(settings)
+        retriever = open_retriever(settings, corpus)
     except EnvConnectorError as error:
         print(error, file=sys.stderr)
         return 2
     import uvicorn
 
-    app = build_app(corpus.retriever, len(corpus.documents))
+    app = build_app(retriever, len(corpus.documents))
     uvicorn.run(app, host=chosen.host, port=chosen.port, log_level="warning")
     return 0
 

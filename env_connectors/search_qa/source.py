@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from env_connectors.errors import EnvConfigError
 from env_connectors.search_qa.answer_score import normalise
@@ -21,6 +22,7 @@ from env_connectors.task_panel import Task, TaskSet, build_panel, panel_of
 
 WORLDS = {"world": world, "small_world": small_world}
 DATA = (*WORLDS, "files")
+RETRIEVERS = ("bm25", "dense")
 HOPS = (1, 2, 3, 4)
 _DEFAULT_SHARE = 0.1  # of the user's questions, for each held-out split
 _MOST_DEFAULT = 256
@@ -45,6 +47,9 @@ class SourceSettings:
     questions_file: str | None = None
     corpus_file: str | None = None
     skip_malformed: bool = False
+    retriever: str = "bm25"
+    dense_model: str | None = None
+    dense_cache_dir: str | None = None
     retriever_url: str | None = None
     timeout_s: float = 10.0
     retries: int = 2
@@ -56,14 +61,14 @@ class Corpus:
 
     Attributes:
         documents: all of them.
-        retriever: in this process.
+        retriever: BM25 over them.
         mark: names the contents.
         world: that they are of, None for files.
         skipped: malformed entries of the file that were left out.
     """
 
     documents: Sequence[Document]
-    retriever: Retriever
+    retriever: Bm25Retriever
     mark: str
     world: World | None = None
     skipped: int = 0
@@ -105,6 +110,40 @@ def _corpus_of_file(path: str, skip_malformed: bool) -> Corpus:
     return Corpus(read.entries, Bm25Retriever(read.entries), f"file {read.mark}", skipped=read.skipped)
 
 
+def open_retriever(settings: SourceSettings, corpus: Corpus) -> Retriever:
+    """Return the retriever of these settings in this process.
+
+    Raises:
+        EnvConfigError: an encoder that cannot be used.
+    """
+    if settings.retriever == "bm25":
+        return corpus.retriever
+    if settings.dense_model is None:
+        raise EnvConfigError("retriever='dense' needs dense_model, the directory of an encoder.")
+    return _dense(corpus.mark, settings.dense_model, settings.dense_cache_dir, _Documents(corpus.documents))
+
+
+class _Documents:
+    """Documents as an argument of a cached function: all are equal, as the mark beside them tells them apart."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self.documents = documents
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Documents)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(maxsize=2)
+def _dense(mark: str, model: str, cache_dir: str | None, corpus: _Documents) -> Retriever:
+    # Not at the top: it is the one module here that needs torch, and most never ask for it.
+    from env_connectors.search_qa.dense import DenseRetriever
+
+    return DenseRetriever(corpus.documents, mark, Path(model), None if cache_dir is None else Path(cache_dir))
+
+
 @lru_cache(maxsize=8)
 def open_source(settings: SourceSettings) -> Source:
     """Return the source of these settings.
@@ -120,7 +159,7 @@ def open_source(settings: SourceSettings) -> Source:
     )
     if settings.data in WORLDS:
         corpus = open_corpus(settings)
-        return Source(client or corpus.retriever, _generated_tasks(settings, corpus), {})
+        return Source(client or open_retriever(settings, corpus), _generated_tasks(settings, corpus), {})
     if settings.questions_file is None:
         raise EnvConfigError("data='files' needs questions_file.")
     read = read_questions(settings.questions_file, skip_malformed=settings.skip_malformed)
@@ -130,7 +169,7 @@ def open_source(settings: SourceSettings) -> Source:
         return Source(client, _user_tasks(settings, read.entries, "service"), skipped)
     corpus = open_corpus(settings)
     skipped["corpus_file"] = corpus.skipped
-    return Source(client or corpus.retriever, _user_tasks(settings, read.entries, corpus.mark), skipped)
+    return Source(client or open_retriever(settings, corpus), _user_tasks(settings, read.entries, corpus.mark), skipped)
 
 
 def _tell_skipped(key: str, path: str, count: int) -> None:
