@@ -267,3 +267,14 @@ def test_a_failing_service_fails_the_step_and_not_the_next_episode(
         env.step("<search>x</search>")
     env.reset(seed=0)
     assert "nothing found" in env.step("<search>x</search>")[0]
+
+
+def test_questions_of_a_file_need_no_corpus_beside_a_service(
+    faulty: Callable[..., tuple[str, list[int]]], tmp_path: Path
+) -> None:
+    lines = [json.dumps({"question": f"Who is {n}?", "answer": str(n)}) for n in range(5)]
+    (tmp_path / "q.jsonl").write_text("\n".join(lines))
+    url, _ = faulty(_GOOD)
+    env = make_text_env(_ID, questions_file=tmp_path / "q.jsonl", retriever_url=url, n_validation=1, n_test=1)
+    env.reset(options={"task_id": "000002"})
+    assert "Doc 1(Title: A) text" in env.step("<search>x</search>")[0]
