@@ -16,14 +16,16 @@ from env_connectors.search_qa.facts import Fact, Relation, World, keyed_random
 FORMAT = "small_world/1"
 NUM_GROUPS = 40
 _PEOPLE = 10
-_FIRST = (
-    "kira", "milo", "ada", "jon", "nora", "otto", "lena", "hugo", "ines", "paul", "rita", "tom", "vera", "max", "ella",
-    "finn", "gina", "leo", "maya", "nils", "olga", "rene", "sara", "ugo",
-)  # fmt: skip
-_LAST = (
-    "stone", "frost", "reed", "wolf", "hill", "lake", "moss", "fox", "dale", "ford", "marsh", "crane", "finch", "thorn",
-    "birch", "vale", "north", "brook", "cliff", "hart", "swan", "drake", "lamb", "snow",
-)  # fmt: skip
+_FIRST = tuple(
+    "kira milo ada jon nora otto lena hugo ines paul rita tom vera max ella finn gina leo maya nils olga rene sara ugo "
+    "abel bela carl dina edna fritz greta hans ivo jana karl lars mara nina oscar petra ralf sofie timo ursa victor wanda "
+    "xenia yuri zora amos".split()
+)
+_LAST = tuple(
+    "stone frost reed wolf hill lake moss fox dale ford marsh crane finch thorn birch vale north brook cliff hart swan drake "
+    "lamb snow ash bell cole dunn east flint glen holt ivey jay knox lowe mead nash oak page quill rose shaw tate upton "
+    "voss west york zane blake".split()
+)
 _VALUES = {
     "home": "paris oslo rome lima cairo delhi tokyo quito minsk dakar riga sofia bern accra havana tunis seoul kyoto porto malmo",
     "job": "baker pilot nurse judge farmer singer tailor miner guard clerk actor cook dentist editor broker diver porter "
