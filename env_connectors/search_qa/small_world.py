@@ -16,15 +16,15 @@ from env_connectors.search_qa.facts import Fact, Relation, World, keyed_random
 FORMAT = "small_world/1"
 NUM_GROUPS = 40
 _PEOPLE = 10
-_FIRST = tuple(
+_FIRST = (
     "kira milo ada jon nora otto lena hugo ines paul rita tom vera max ella finn gina leo maya nils olga rene sara ugo "
     "abel bela carl dina edna fritz greta hans ivo jana karl lars mara nina oscar petra ralf sofie timo ursa victor wanda "
-    "xenia yuri zora amos".split()
+    "xenia yuri zora amos"
 )
-_LAST = tuple(
+_LAST = (
     "stone frost reed wolf hill lake moss fox dale ford marsh crane finch thorn birch vale north brook cliff hart swan drake "
     "lamb snow ash bell cole dunn east flint glen holt ivey jay knox lowe mead nash oak page quill rose shaw tate upton "
-    "voss west york zane blake".split()
+    "voss west york zane blake"
 )
 _VALUES = {
     "home": "paris oslo rome lima cairo delhi tokyo quito minsk dakar riga sofia bern accra havana tunis seoul kyoto porto malmo",
@@ -40,7 +40,7 @@ RELATIONS = {
     )
     for name in (*_PEOPLE_RELATIONS, *_VALUES)
 }
-MOST_GROUPS = len(_FIRST) * len(_LAST) // _PEOPLE
+MOST_GROUPS = len(_FIRST.split()) * len(_LAST.split()) // _PEOPLE
 
 
 def small_world(num_groups: int = NUM_GROUPS, seed: int = 0) -> World:
@@ -54,7 +54,7 @@ def small_world(num_groups: int = NUM_GROUPS, seed: int = 0) -> World:
             f"num_groups={num_groups!r} of the small world is not allowed. Allowed: 3 to {MOST_GROUPS}."
         )
     rng = keyed_random(FORMAT, seed)
-    names = [f"{first} {last}" for first in _FIRST for last in _LAST]
+    names = [f"{first} {last}" for first in _FIRST.split() for last in _LAST.split()]
     rng.shuffle(names)
     groups = [_group(names[at : at + _PEOPLE], rng) for at in range(0, num_groups * _PEOPLE, _PEOPLE)]
     facts = [fact for group in groups for by_name in group.values() for fact in by_name.values()]
