@@ -85,6 +85,9 @@ METHODS: dict[str, Method] = {
     "sampo": _row("seq-mean-token-mean", "gspo", "gigpo", "dynamic",
                   f"SAMPO 2602.21534 sec. 5.2 eq. 8; {_ARL}; aggregation of its released code (eq. 8 has token-mean)",
                   **_GSPO, **_GIGPO, **_DYNAMIC),
+    "sampo_token": _row("seq-mean-token-mean", "gspo_token", "gigpo", "dynamic",
+                        "SAMPO 2602.21534 for growing conversations: several advantages in a row need GSPO-token (2507.18071 "
+                        "sec. 4.3)", **_GSPO, **_GIGPO, **_DYNAMIC),
 }
 # fmt: on
 """All methods by name. A new one is one more row and, at most, one function on one axis.

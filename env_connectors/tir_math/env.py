@@ -31,7 +31,7 @@ from env_connectors.task_panel import Task
 from env_connectors.text_env import StopReason, TextEnv, TextStep
 from env_connectors.tir_math import oracle, rewards
 from env_connectors.tir_math.generated.make import KINDS, LEVELS
-from env_connectors.tir_math.judge import TIMEOUT_S, process_judge, require_math_verify
+from env_connectors.tir_math.judge import TIMEOUT_S, Verdict, process_judge, require_math_verify
 from env_connectors.tir_math.panels import GENERATED, Spec, tasks_of
 from env_connectors.tir_math.problems import Problem, problem_of
 from env_connectors.tir_math.replies import Deed, last_boxed, style_of
@@ -170,14 +170,14 @@ class TIRMathEnv(TextEnv):
 
     def act(self, action: str) -> TextStep:
         """Run the program of an action, or compare its answer."""
-        problem = self._playing()
+        self._playing()
         deed = self._style.read(action)
         self._tool_status, seen = "", ""
         if deed.code is not None:
             seen = self._run(deed.code)
         answer = self._answer_of(deed, seen)
         if answer is not None:
-            return self._answered(problem, answer)
+            return self._answered(answer)
         if deed.code is None:
             self._void_turns += 1
             return self._step("neither a program nor an answer", action_valid=False, stop=StopReason.FAILURE)
@@ -200,7 +200,7 @@ class TIRMathEnv(TextEnv):
         problem = self._playing()
         if self._is_over:
             return []
-        is_known = bool(self._outputs) and self._judge.compare(problem.answer, self._outputs[-1]).is_equal
+        is_known = bool(self._outputs) and self._compare(self._outputs[-1]).is_equal
         return oracle.plan(
             problem,
             self._style,
@@ -222,9 +222,10 @@ class TIRMathEnv(TextEnv):
         return [*right, *oracle.slips(self._problem, self._style, self._outputs)]
 
     def close(self) -> None:
-        """End the episode's session, and the sandbox with the last environment of the process."""
+        """End the episode's session; with the last environment of the process, also sandbox and judge."""
         self._end_session()
-        self._lease.close()
+        if self._lease.close():
+            self._judge.close()
         super().close()
 
     def _forget_episode(self) -> None:
@@ -260,8 +261,12 @@ class TIRMathEnv(TextEnv):
         boxed = last_boxed(printed) if self._style.ends_on_boxed_output else None
         return deed.answer if boxed is None else boxed[0]
 
-    def _answered(self, problem: Problem, answer: str) -> TextStep:
-        verdict = self._judge.compare(problem.answer, answer)
+    def _compare(self, answer: str) -> Verdict:
+        """Answers to generated problems have to be worked out: repeating what is asked is equivalent to the answer, too."""
+        return self._judge.compare(self._playing().answer, answer, is_strict=self.data == GENERATED)
+
+    def _answered(self, answer: str) -> TextStep:
+        verdict = self._compare(answer)
         self._answer, self._is_correct, self._check = answer, verdict.is_equal, verdict.by
         stop = StopReason.SUCCESS if verdict.is_equal else StopReason.FAILURE
         return self._step("correct" if verdict.is_equal else "not correct", action_valid=True, stop=stop)

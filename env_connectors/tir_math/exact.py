@@ -136,6 +136,18 @@ def compare(gold: str, given: str) -> bool | None:
     return None
 
 
+def is_worked_out(gold: str, given: str) -> bool:
+    """Return whether an answer that `compare` cannot decide has the form of the right one.
+
+    Where that is a number or a collection of numbers, no other form will do; where it is an expanded polynomial, there are
+    no parentheses, and no more terms.
+    """
+    one, other = plain(gold), plain(given)
+    if value(one) is not None:
+        return False
+    return ("(" in one or "(" not in other) and len(re.findall(r"[+-]", other)) <= len(re.findall(r"[+-]", one)) + 1
+
+
 def _is_percentage(text: str) -> bool:
     return text.endswith("%")
 

@@ -59,13 +59,21 @@ class Judge:
         """Process id of the worker, None when there is none."""
         return self._worker.pid if self._worker and self._worker.poll() is None else None
 
-    def compare(self, gold: str, given: str) -> Verdict:
+    def compare(self, gold: str, given: str, *, is_strict: bool = False) -> Verdict:
         """Return whether an answer is equivalent to the right one.
+
+        Args:
+            gold: the right answer.
+            given: to compare with it.
+            is_strict: what was asked is to work something out, so '2 + 3' is no answer where 5 is, nor a product of
+                polynomials where the expanded form is.
 
         Raises:
             EnvConfigError: math-verify is needed and not installed.
         """
         found = exact.compare(gold, given)
+        if found is None and is_strict and not exact.is_worked_out(gold, given):
+            found = False
         if found is not None:
             return Verdict(found, "exact")
         return _remembered(self, gold, given)

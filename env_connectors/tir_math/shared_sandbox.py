@@ -62,14 +62,18 @@ class SandboxLease:
             shared = _shared.get(self._key) if self._key else None
             return shared.sandbox.pid if shared else None
 
-    def close(self) -> None:
-        """Give the lease back; may be called twice, and a later session takes a new one."""
+    def close(self) -> bool:
+        """Give the lease back and return whether it was the last one, with which the sandbox ends.
+
+        May be called twice, and a later session takes a new lease.
+        """
         with _lock:
             shared = self._drop()
             if shared is None or shared.leases > 0:
-                return
+                return False
             _shared.pop((os.getpid(), self._settings), None)
         shared.sandbox.close()
+        return True
 
     def _drop(self) -> _Shared | None:
         if self._forget is not None:

@@ -66,14 +66,11 @@ def test_method_trains_three_iterations_with_finite_metrics_and_full_accounts(
 
 
 @pytest.mark.parametrize(
-    "training",
-    [{"method": "sampo", "clipping": "gspo_token"}, {"method": "gigpo"}, {"method": "empg"}, {"method": "turn_ppo"}],
-    ids=lambda training: training["method"],
+    "method",
+    ["sampo_token", "gigpo", "empg", "turn_ppo"],
 )
-def test_method_of_turns_trains_on_growing_conversations(
-    ray_cluster: None, tiny_model_dir: Path, training: dict[str, Any]
-) -> None:
-    config = draw_config(tiny_model_dir, **training).env_runners(trajectory_mode="append")
+def test_method_of_turns_trains_on_growing_conversations(ray_cluster: None, tiny_model_dir: Path, method: str) -> None:
+    config = draw_config(tiny_model_dir, method=method).env_runners(trajectory_mode="append")
     results = train(config, ITERATIONS)
     for result in results:
         assert {k: v for k, v in numbers_of(result).items() if not math.isfinite(v)} == {}

@@ -90,6 +90,26 @@ def test_math_verify_decides_the_rest_and_broken_latex_is_just_wrong(
     assert verdict.is_equal is equal and verdict.by in ("math_verify", "unread")
 
 
+@pytest.mark.parametrize(
+    ("gold", "given_answer", "lax", "strict"),
+    [
+        ("5", "2 + 3", True, False),
+        ("1024", "2^{10}", True, False),
+        ("{-1, 1}", "{-1^3, 1^2}", True, False),
+        ("1/2", "0.5", True, True),
+        ("x^2 - 1", "(x - 1)(x + 1)", True, False),
+        ("x^2 - 1", "x^2 - 1 + x - x", True, False),
+        ("x^2 - 1", "-1 + x**2", True, True),
+        ("2x^3 - x", "2*x**3 - x", True, True),
+    ],
+)
+def test_repeating_what_is_asked_is_no_answer_where_something_is_to_be_worked_out(
+    checker: Judge, gold: str, given_answer: str, lax: bool, strict: bool
+) -> None:
+    assert checker.compare(gold, given_answer).is_equal is lax
+    assert checker.compare(gold, given_answer, is_strict=True).is_equal is strict
+
+
 def test_a_check_that_hangs_is_given_up_and_the_next_one_works() -> None:
     with_clock = Judge(timeout_s=1.0)
     assert with_clock.compare("p + 1", "1 + p").is_equal  # the worker is up

@@ -200,6 +200,18 @@ def test_reward_is_the_weighted_sum_of_its_parts(make_tir: Make) -> None:
     assert env.step("\\boxed{-17/23}")[1] == 0.5
 
 
+def test_repeating_the_problem_is_no_answer(make_tir: Make) -> None:
+    env = make_tir(kinds=["arithmetic"], levels=[1])
+    repeated = 0
+    for number in range(16):
+        text, _ = _start(env, number)
+        if text.startswith("Compute "):
+            *_, info = env.step(f"\\boxed{{{text.removeprefix('Compute ').removesuffix('.')}}}")
+            assert not info["success"], text
+            repeated += 1
+    assert repeated > 3
+
+
 def test_success_is_reported_by_level_and_kind(make_tir: Make) -> None:
     env = make_tir()
     seen = {_start(env, number)[1]["task_type"] for number in range(16)}

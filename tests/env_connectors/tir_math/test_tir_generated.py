@@ -31,7 +31,7 @@ def _printed(program: str) -> str:
 def test_the_program_of_every_problem_prints_its_answer(is_compact: bool) -> None:
     kinds = ("arithmetic",) if is_compact else KINDS
     for problem in generated_problems(2400, seed=0, kinds=kinds, is_compact=is_compact):
-        assert _JUDGE.compare(problem.answer, _printed(problem.program)).is_equal, problem
+        assert _JUDGE.compare(problem.answer, _printed(problem.program), is_strict=True).is_equal, problem
 
 
 def test_programs_do_the_same_in_the_sandbox(session: Session) -> None:

@@ -45,7 +45,8 @@ def test_environments_share_a_sandbox_that_ends_with_the_last_of_them(
         env.step("<code>print(1)</code>")
     (pid,) = {env._lease.pid for env in envs}
     assert pid is not None
-    processes = below(pid)
+    assert envs[0]._judge.compare("p + 2", "2 + p").is_equal and envs[0]._judge.pid is not None
+    processes = [*below(pid), envs[0]._judge.pid]
     envs[0].close()
     envs[1].close()
     envs[1].close()
