@@ -98,13 +98,24 @@ class Trajectory:
         return float(sum(turn.reward for turn in self.turns))
 
     @property
+    def prompts(self) -> list[list[int]]:
+        """What the engine was given for each turn; in append mode all of the conversation so far."""
+        prompts: list[list[int]] = []
+        conversation: list[int] = []
+        for turn in self.turns:
+            prompts.append(conversation + turn.context_ids)
+            if self.mode == APPEND:
+                conversation = prompts[-1] + turn.response_ids
+        return prompts
+
+    @property
     def prompt_lengths(self) -> list[int]:
-        """Tokens that the engine was given for each turn; in append mode all of the conversation so far."""
+        """Number of tokens of each of `prompts`."""
         given, lengths = 0, []
         for turn in self.turns:
-            given = given + len(turn.context_ids) if self.mode == APPEND else len(turn.context_ids)
-            lengths.append(given)
-            given += len(turn.response_ids)
+            lengths.append(given + len(turn.context_ids))
+            if self.mode == APPEND:
+                given = lengths[-1] + len(turn.response_ids)
         return lengths
 
     @property

@@ -1,4 +1,4 @@
-"""The command `python -m benchmarks.run [rollout|update|diagnostics|memory|iteration|tracking] [--rounds N] [--out DIR]`."""
+"""The command `python -m benchmarks.run [NAME ...] [--rounds N] [--out DIR]`; the names are in `BENCHMARKS`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ BENCHMARKS = {
     "diagnostics": "CPU seconds of the update with the tables of the diagnostics, against the same without",
     "memory": "memory of every process of a served run, against 8 GB",
     "iteration": "where the time of one iteration goes",
+    "prefix_cache": "CPU seconds of the engine on growing conversations, with its prefix cache against without",
     "tracking": "seconds of MLflow and the other callbacks per iteration, against the iteration",
 }
 """Each is a module of this package with ``run(rounds=, small=)``, which returns a result and its table."""
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    lines = [f"  {name:11s} {what}" for name, what in BENCHMARKS.items()]
+    lines = [f"  {name:12s} {what}" for name, what in BENCHMARKS.items()]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.run",
         description="\n".join(["Measure ratios against a limit of the same run; all by default.", *lines]),

@@ -103,9 +103,10 @@ class ServedRollout:
 def _generations(trajectories: list[Trajectory]) -> list[Generation]:
     """Return all first turns, then all second ones, and so on: about the order in which the engine was asked."""
     longest = max(len(trajectory.turns) for trajectory in trajectories)
+    prompts = [trajectory.prompts for trajectory in trajectories]
     return [
-        Generation(trajectory.turns[turn].context_ids, len(trajectory.turns[turn].response_ids))
+        Generation(prompts[number][turn], len(trajectory.turns[turn].response_ids))
         for turn in range(longest)
-        for trajectory in trajectories
+        for number, trajectory in enumerate(trajectories)
         if turn < len(trajectory.turns)
     ]

@@ -87,6 +87,7 @@ def test_append_row_is_the_exact_conversation_that_the_engine_saw(tiny_model_dir
 def test_prompt_lengths_are_those_that_the_engine_was_given(tiny_model_dir: Path, mode: str) -> None:
     client = ScriptedClient([ids_of(tiny_model_dir, "<think>low</think><action>1</action>")])
     trajectory = play(tiny_model_dir, client, env=GUESS, mode=mode)
+    assert trajectory.prompts == [request.prompt_ids for request in client.requests]
     assert trajectory.prompt_lengths == [len(request.prompt_ids) for request in client.requests]
     assert trajectory_metrics([trajectory])["num_prompt_tokens"] == sum(trajectory.prompt_lengths)
 
