@@ -197,6 +197,7 @@ def test_free_text_space_with_a_mask_is_refused() -> None:
 def test_ids_are_registered_by_the_import() -> None:
     assert [name for name in list_text_envs() if name.startswith("arlarena/")] == [
         "arlarena/Guess-v0",
+        "arlarena/SearchQA-v0",
         "arlarena/Sokoban-10x10-4-v0",
         "arlarena/Sokoban-6x6-1-v0",
         "arlarena/Sokoban-6x6-2-v0",
