@@ -48,7 +48,7 @@ class Demonstrator:
             action, self._plan = others[int(self._rng.integers(len(others)))], []
         form = self._env.reply_form
         reply = form.render(thought, action)
-        ids = self._codec.encode_text(reply)
+        ids = self._codec.encode_reply(reply)
         if not reply.endswith(form.stop or ("\0",)):  # A stop text ends a reply as it stands, as it does the policy's.
             ids.append(self._codec.tokenizer.eos_token_id)
         return GenerationResult(ids, [0.0] * len(ids), "stop", [0] * len(ids))
