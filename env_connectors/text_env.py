@@ -153,6 +153,13 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the actions allowed in the current state; [] when they cannot be listed."""
         raise NotImplementedError
 
+    def slips(self) -> list[str]:
+        """Return what a clumsy player could do here instead of what it wants; the default is `admissible`.
+
+        Override it where `admissible` lists a form to be filled in, or cannot list anything.
+        """
+        return self.admissible()
+
     def explain(self, task: Task, actions: list[str]) -> list[str]:
         """Return one short thought for each gold action; the default just names the action."""
         return [f"next {action}" for action in actions]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Demonstrator:
     """Plays an environment by its own plan, answering like an engine, with one written reply a turn.
 
-    With ``slip`` > 0 it is a clumsy player: with that probability its hand does another admissible action than the one
-    it thought of, and it plans anew from where it then stands.
+    With ``slip`` > 0 it is a clumsy player: with that probability its hand does another action (``TextEnv.slips``) than
+    the one it thought of, and it plans anew from where it then stands.
     """
 
     def __init__(self, env: TextEnv, codec: TextCodec, *, slip: float = 0.0, seed: int = 0) -> None:
@@ -41,7 +41,7 @@ class Demonstrator:
         """Return the next reply; the prompt is not read."""
         if self._env.turn == 0 or not self._plan:
             self._plan = self._env.plan()
-        others = self._env.admissible()
+        others = self._env.slips()
         thought, action = self._plan.pop(0) if self._plan else ("give up", others[0])
         others = [other for other in others if other != action]
         if self._slip and others and self._rng.random() < self._slip:

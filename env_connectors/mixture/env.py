@@ -102,6 +102,10 @@ class MixtureEnv(TextEnv):
         """Return the actions allowed in the environment being played; [] before the first reset."""
         return list(self._admissible)
 
+    def slips(self) -> list[str]:
+        """Return the slips of the environment being played."""
+        return self._current().slips()
+
     def draw(self) -> str:
         """Return what the environment being played draws, '' before the first reset."""
         return "" if self._played is None else self._played.draw()

@@ -1,7 +1,7 @@
 """WebShop in text: find a product that fits a request, choose its options, and buy it.
 
 Observation   text: what stands on the page, joined by ' [SEP] ' | text_rich: line by line, with marks at what can be clicked and
-              what has been | url: the address. The pages and their texts are the original's.
+              what has been | url: the address. Pages and their texts are the original's. | compact: few words, see compact.py.
 Action        search[words] on any page; click[x] with x a button, a product's id or an option value of the page, in any case.
               Anything else: nothing happens, action_valid False, the turn counts.
 Start         the search page with the request.
@@ -24,6 +24,7 @@ from env_connectors.errors import EnvConfigError, EnvContractError
 from env_connectors.task_panel import Task
 from env_connectors.text_env import StopReason, TextEnv, TextStep
 from env_connectors.webshop import oracle, pages
+from env_connectors.webshop.compact import compact_brief, compact_text
 from env_connectors.webshop.goals import goal_of
 from env_connectors.webshop.nouns import noun_finder
 from env_connectors.webshop.official import OfficialFiles
@@ -33,7 +34,7 @@ from env_connectors.webshop.session import Session
 from env_connectors.webshop.shop import ShopSettings, open_shop
 from env_connectors.webshop.statistics import action_statistics
 
-OBSERVATIONS = ("text", "text_rich", "url")
+OBSERVATIONS = ("text", "text_rich", "url", "compact")
 REWARDS = ("success", "score")
 WIN_REWARD = 10.0
 ANY_SEARCH = "search[<your query>]"
@@ -78,7 +79,7 @@ class WebShopEnv(TextEnv):
         """Load the shop (once per process).
 
         Args:
-            observation: 'text', 'text_rich' or 'url'.
+            observation: 'text', 'text_rich', 'url' or 'compact'.
             reward: 'success' (10 or 0) or 'score' (0 to 1).
             max_turns: turn budget of an episode.
             num_products: size of the synthetic catalogue (None: 2500), or the first ones of the products file (None: all).
@@ -163,6 +164,14 @@ class WebShopEnv(TextEnv):
         search = [ANY_SEARCH] if self._session.page.kind == "index" else []
         return [*search, *(f"click[{word}]" for word in words if word != pages.SEARCH.lower())]
 
+    def slips(self) -> list[str]:
+        """Return the clicks that are possible here, on the search page searches that say too little."""
+        if self._session is None or self._goal is None:
+            return []
+        if self._session.page.kind == "index":
+            return oracle.careless_queries(self._goal)
+        return self.admissible()
+
     def render(self) -> str | None:  # type: ignore[override]
         """Return the page: as text with render_mode='ansi', as HTML with 'html', else None."""
         if self.render_mode == "html" and self._session is not None:
@@ -207,7 +216,7 @@ class WebShopEnv(TextEnv):
             stop=stop,
             success=is_won,
             anchor=self._anchor(session),
-            brief=pages.plain_text(session.page, with_instruction=False),
+            brief=self._brief(session),
             info={"score": 0.0, **({} if score is None else asdict(score)), "episode_metrics": statistics},
         )
 
@@ -216,12 +225,18 @@ class WebShopEnv(TextEnv):
             return pages.plain_text(session.page)
         if self.observation == "url":
             return session.url
+        if self.observation == "compact":
+            return compact_text(session)
         return pages.rich_text(session.page, session.options, frozenset(session.visited))
 
+    def _brief(self, session: Session) -> str:
+        if self.observation == "compact":
+            return compact_brief(session)
+        return pages.plain_text(session.page, with_instruction=False)
+
     def _anchor(self, session: Session) -> str:
-        seen = (
-            f" seen {','.join(sorted(session.visited))}" if self.observation == "text_rich" and session.visited else ""
-        )
+        is_told = self.observation in ("text_rich", "compact")
+        seen = f" seen {','.join(sorted(session.visited))}" if is_told and session.visited else ""
         return f"{session.state_key}{seen}"
 
     def _opened(self) -> Session:

@@ -59,6 +59,12 @@ def queries(goal: Goal) -> list[str]:
     return [query for query in dict.fromkeys(map(_as_query, found)) if query]
 
 
+def careless_queries(goal: Goal) -> list[str]:
+    """Return searches, as actions, in which part of the request is forgotten."""
+    parts = [goal.query, *goal.attributes, *goal.option_values]
+    return [f"search[{query}]" for query in dict.fromkeys(map(_as_query, parts)) if query]
+
+
 def _as_query(text: str) -> str:
     return " ".join(text.lower().split())[:MOST_QUERY_CHARS]
 

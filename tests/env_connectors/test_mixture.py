@@ -86,7 +86,7 @@ def test_instructions_budget_plan_and_picture_follow_the_task_of_a_reused_env() 
         mixture.reset(options={"task_id": f"{name}:{task_id}"})
         env.reset(options={"task_id": task_id})
         assert (mixture.instructions, mixture.max_turns) == (env.instructions, budget)
-        assert (mixture.plan(), mixture.draw()) == (env.plan(), env.draw())
+        assert (mixture.plan(), mixture.slips(), mixture.draw()) == (env.plan(), env.slips(), env.draw())
         assert mixture.admissible() == env.admissible()
 
 

@@ -25,6 +25,7 @@ _ID = "arlarena/WebShop-v0"
         {},
         {"observation": "text_rich", "goals": "machine", "num_products": 200, "show_attributes": True},
         {"observation": "url", "reward": "score", "num_products": 100, "split_by": "product"},
+        {"observation": "compact", "goals": "machine", "num_products": 60},
     ],
 )
 def test_contract_is_kept(settings: dict[str, Any]) -> None:
@@ -148,3 +149,39 @@ def test_pages_are_drawn_for_a_person() -> None:
     assert page.render().startswith("<!DOCTYPE html>") and '<button class="btn">Search</button>' in page.render()
     with pytest.raises(EnvContractError, match=r"on no page\. Remedy: call reset"):
         make_text_env(_ID, num_products=100).plan()
+
+
+def test_compact_pages_say_what_was_opened_and_chosen_and_no_more_than_the_page() -> None:
+    env = make_text_env(_ID, observation="compact", num_products=60)
+    task_id = next(i for i in env.tasks().train if len(env.task(i).content["options"]) == 2)
+    goal, actions = env.task(task_id).content, env.gold_actions(task_id)
+    seen, info = env.reset(options={"task_id": task_id})
+    assert seen.startswith("want ") and seen.endswith(" at search") and info["brief"] == "at search"
+    assert "," not in seen and f" lower than {goal['price_limit']:.0f} dollars " in seen
+    shown = {}
+    for action in actions[:-1]:
+        seen, *_, info = env.step(action)
+        shown[action] = info["brief"]
+        assert seen.endswith(info["brief"])
+    found, opened, *chosen = shown.values()
+    asin = goal["asin"].lower()
+    assert found.startswith("page 1 of ") and f" {asin} " in found and "$" not in found and "seen" not in found
+    assert opened.startswith(f"at {asin} ") and opened.endswith(" chosen nothing")
+    assert chosen[1].endswith(" ".join(["chosen", *(a.removeprefix("click[").rstrip("]") for a in actions[-3:-1])]))
+    _, *_, info = env.step("click[features]")
+    assert info["brief"].startswith(f"at {asin} features ") and goal["attributes"][0] in info["brief"]
+    _, *_, info = env.step("click[< prev]")
+    *_, info = env.step("click[< prev]")
+    assert f"seen {asin}" in info["brief"]
+
+
+def test_a_clumsy_shopper_slips_into_searches_that_mean_something() -> None:
+    env = make_text_env(_ID, num_products=100)
+    assert env.slips() == []
+    _, info = env.reset(seed=0)
+    slips = env.slips()
+    assert len(slips) > 1 and ANY_SEARCH not in slips
+    for slip in slips:
+        env.reset(seed=0)
+        *_, info = env.step(slip)
+        assert info["action_valid"] and env.slips() == info["admissible"]

@@ -1,6 +1,7 @@
 """The score: equal to a second implementation written from the published formulas, and numbers by hand."""
 
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 from env_connectors import EnvConfigError
 from env_connectors.webshop.fuzzy import token_set_ratio
 from env_connectors.webshop.goals import goals_of
-from env_connectors.webshop.nouns import noun_finder, telling_words
+from env_connectors.webshop.nouns import MODELS, _spacy_model, noun_finder, telling_words
 from env_connectors.webshop.official import OfficialFiles, read_products
 from env_connectors.webshop.products import Product, price_of
 from env_connectors.webshop.reward import COLOURS, Goal, has_attribute, score_purchase
@@ -195,3 +196,27 @@ def test_nouns_need_a_known_kind() -> None:
     assert noun_finder("words")("The 12 Men's Shoes, for men") == ("men's", "shoes", "men")
     with pytest.raises(EnvConfigError, match=r"nouns='verbs' is not known\. Allowed: words, spacy"):
         noun_finder("verbs")
+
+
+def test_spacy_tags_nouns_and_its_shop_is_won_by_the_oracle() -> None:
+    spacy = pytest.importorskip("spacy")
+    if not any(spacy.util.is_package(name) for name in MODELS):
+        with pytest.raises(EnvConfigError, match=r"needs one of the models en_core_web_sm, .* Remedy: python -m spacy"):
+            noun_finder("spacy")
+        pytest.skip("spaCy is here without a model")
+    nouns = noun_finder("spacy")("A Lamp with very soft Light for the Table")
+    assert {"lamp", "light", "table"} <= set(nouns) and not {"with", "very", "for"} & set(nouns)
+    products = synthetic_products(20)
+    for product in products:
+        goal = next(goals_of(product, human=True, seed=0))
+        score = score_purchase(product, goal, price_of(product, 0), goal.option_values, nouns=noun_finder("spacy"))
+        assert score.score == 1.0
+
+
+def test_without_spacy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    _spacy_model.cache_clear()
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(
+        EnvConfigError, match=r"nouns='spacy' needs spaCy: .* Remedy: pip install spacy, or nouns='words'"
+    ):
+        noun_finder("spacy")
