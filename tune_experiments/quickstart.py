@@ -55,6 +55,11 @@ def quickstart(config: str, overrides: Sequence[str], *, with_control: bool = Tr
         for name in models
         if name != "after"
     }
+    summary["env_differences"] = {
+        name: paired_difference(values, reports["before"].task_env_metrics[name])
+        for name, values in reports["after"].task_env_metrics.items()
+        if name in reports["before"].task_env_metrics
+    }
     last = outcome.results[-1]
     summary.update(
         method=spec.method,

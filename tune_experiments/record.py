@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
@@ -184,17 +185,24 @@ def _env_table(summaries: Sequence[dict[str, Any]]) -> list[str]:
     names = sorted({name for s in summaries for name in s["before"].get("env_metrics", {})})
     if not names:
         return []
-    heads = [name.removeprefix("env_").removesuffix("_mean").replace("_", " ") for name in names]
     lines = [
         "",
-        "What the environment counts of the sampled episodes, mean per episode after cloning -> after RL:",
+        "What the environment counts of the sampled episodes, mean per episode after cloning -> after RL; then the difference, "
+        "paired by task, with its standard error in brackets.",
         "",
-        *_head(["method", "seed", *heads]),
+        *_head(["", *(f"{s['method']}, seed {s['seed']}" for s in summaries)]),
     ]
-    for s in summaries:
-        cells = [f"{s['before']['env_metrics'][name]:.3f} -> {s['after']['env_metrics'][name]:.3f}" for name in names]
-        lines.append(_row([s["method"], str(s["seed"]), *cells]))
+    for name in names:
+        label = name.removeprefix("env_").removesuffix("_mean").replace("_", " ")
+        lines.append(_row([label, *(_env_cell(s, name) for s in summaries)]))
     return lines
+
+
+def _env_cell(summary: dict[str, Any], name: str) -> str:
+    """Return one number of the environment before and after, with the paired difference where the summary has it."""
+    before, after = (summary[key]["env_metrics"].get(name, math.nan) for key in ("before", "after"))
+    found = summary.get("env_differences", {}).get(name)
+    return f"{before:.3f} -> {after:.3f}" + ("" if found is None else f", {_gain(found)}")
 
 
 def with_results(page: str, summaries: Sequence[dict[str, Any]]) -> str:

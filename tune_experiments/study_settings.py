@@ -17,7 +17,7 @@ from tune_experiments.yaml_file import Places, place_of
 STUDY = "study"
 EVALUATION = "evaluation/env_runners/"
 _EVALUATION_NAMES = (
-    *(f.name for f in dataclasses.fields(PanelResult) if f.type != "list[float]" and f.name != "by_task_type"),
+    *(f.name for f in dataclasses.fields(PanelResult) if f.type in ("float", "int")),
     "episode_return_mean",
 )
 _LISTS = ("confirm_seeds", "stop_on_collapse")

@@ -27,7 +27,8 @@ class PanelResult:
     one entry per task, NaN for a task all of whose episodes failed. ``at_k`` has ``pass_at_<k>`` for k = 1, 2, 4, .. and all
     the draws, and ``avg_at_<draws>``; {} with fewer than two draws. ``by_task_type`` has ``task_type_<type>_greedy``,
     ``_sampled`` and ``_n`` (its tasks) of each type; {} unless the panel has tasks of several types. ``env_metrics`` are
-    the means of what the environment counts of an episode, over the episodes that ``score`` is of.
+    the means of what the environment counts of an episode, over the episodes that ``score`` is of, and
+    ``task_env_metrics`` the same by task, NaN for a task without such a number.
     """
 
     greedy: float
@@ -45,11 +46,12 @@ class PanelResult:
     by_task_type: dict[str, float]
     env_metrics: dict[str, float]
     at_k: dict[str, float]
+    task_env_metrics: dict[str, list[float]]
 
     def summary(self) -> dict[str, Any]:
         """Return the result without the per-task lists, the numbers by k, type and environment beside the others."""
         parts = self.at_k | self.by_task_type | self.env_metrics
-        lists = ("task_greedy", "task_sampled", "at_k", "by_task_type", "env_metrics")
+        lists = ("task_greedy", "task_sampled", "at_k", "by_task_type", "env_metrics", "task_env_metrics")
         return {k: v for k, v in asdict(self).items() if k not in lists} | parts
 
 
@@ -89,6 +91,7 @@ def summarise_panel(trajectories: Sequence[Trajectory], *, n: int) -> PanelResul
         by_task_type=_by_task_type(good, task_greedy, task_sampled),
         env_metrics=env_metrics(shown),
         at_k=_at_k(sampled, draws),
+        task_env_metrics=_by_task(shown, n),
     )
 
 
@@ -107,6 +110,11 @@ def _at_k(sampled: Sequence[Sequence[float]], draws: int) -> dict[str, float]:
     numbers = sorted({draws, *(2**i for i in range(draws.bit_length()) if 2**i <= draws)})
     passed = {f"pass_at_{k}": _nanmean([pass_at_k(len(won), round(sum(won)), k) for won in sampled]) for k in numbers}
     return {f"avg_at_{draws}": _nanmean([_mean(won) for won in sampled]), **passed}
+
+
+def _by_task(trajectories: Sequence[Trajectory], n: int) -> dict[str, list[float]]:
+    means = [env_metrics([t for t in trajectories if t.group_id == i]) for i in range(n)]
+    return {name: [found.get(name, math.nan) for found in means] for name in env_metrics(trajectories)}
 
 
 def _by_task_type(

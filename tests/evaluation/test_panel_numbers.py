@@ -50,6 +50,10 @@ def test_numbers_of_the_environment_are_means_over_the_sampled_episodes_that_hav
     result = summarise_panel([*episodes, lost], n=2)
     assert result.env_metrics == {"env_score_mean": 0.75, "env_searches_mean": 2.0}
     assert result.summary().items() >= result.env_metrics.items() and "env_metrics" not in result.summary()
+    assert result.task_env_metrics["env_score_mean"][0] == 0.75 and math.isnan(
+        result.task_env_metrics["env_score_mean"][1]
+    )
+    assert "task_env_metrics" not in result.summary()
     assert summarise_panel(episodes[:1], n=1).env_metrics == {"env_score_mean": 9.0}
 
 

@@ -51,9 +51,16 @@ def test_what_the_environment_counts_is_tabled_before_and_after(tmp_path: Path) 
     run = _summary("sampo", 0, 0.7, 8.0)
     run["before"]["env_metrics"] = {"env_nothing_happens_frac_mean": 0.5}
     run["after"]["env_metrics"] = {"env_nothing_happens_frac_mean": 0.125}
-    write_results("alfworld_cpu", [run], tmp_path, [])
+    later = _summary("grpo", 0, 0.7, 8.0)
+    later["before"]["env_metrics"] = later["after"]["env_metrics"] = {"env_score_mean": 0.25}
+    later["env_differences"] = {"env_score_mean": {"difference": 0.0, "standard_error": 0.0625, "z": 0.0, "n": 9}}
+    write_results("alfworld_cpu", [run, later], tmp_path, [])
     text = (tmp_path / "alfworld_cpu.md").read_text()
-    assert "| method | seed | nothing happens frac |\n|---|---|---|\n| sampo | 0 | 0.500 -> 0.125 |\n" in text
+    assert (
+        "|  | sampo, seed 0 | grpo, seed 0 |\n|---|---|---|\n| nothing happens frac | 0.500 -> 0.125 | nan -> nan |"
+        in text
+    )
+    assert "| score | nan -> nan | 0.250 -> 0.250, +0.000 (0.062) |" in text
     assert "--config alfworld_cpu`" in text and "![held-out success](alfworld_cpu.png)" in text
 
 
