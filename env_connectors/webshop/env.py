@@ -165,12 +165,12 @@ class WebShopEnv(TextEnv):
         return [*search, *(f"click[{word}]" for word in words if word != pages.SEARCH.lower())]
 
     def slips(self) -> list[str]:
-        """Return the clicks that are possible here, on the search page searches that say too little."""
+        """Return what a hasty shopper does: searches that say too little, any button, the first result or option value."""
         if self._session is None or self._goal is None:
             return []
         if self._session.page.kind == "index":
             return oracle.careless_queries(self._goal)
-        return self.admissible()
+        return [f"click[{word}]" for word in self._session.page.hasty_clicks()]
 
     def render(self) -> str | None:  # type: ignore[override]
         """Return the page: as text with render_mode='ansi', as HTML with 'html', else None."""

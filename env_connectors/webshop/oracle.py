@@ -44,7 +44,7 @@ def plan(session: Session, goal: Goal) -> Plan:
     if found is None:
         return []
     query, results = found
-    return [(f"look for {query}", f"search[{query}]"), *_to_product(goal, results, 1), *ending]
+    return [(f"look for {goal.query}", f"search[{query}]"), *_to_product(goal, results, 1), *ending]
 
 
 def queries(goal: Goal) -> list[str]:

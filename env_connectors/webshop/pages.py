@@ -59,6 +59,11 @@ class Page:
         found = {part.clickable: part for part in self.parts if part.kind in (BUTTON, LINK)}
         return found | {part.clickable: part for part in self.parts if part.kind == OPTION}
 
+    def hasty_clicks(self) -> list[str]:
+        """Return the words for all buttons, and for the first link and the first value of each option."""
+        first = {(part.kind, part.name): part.clickable for part in reversed(self.parts) if part.kind in (LINK, OPTION)}
+        return [*(part.clickable for part in self.parts if part.kind == BUTTON), *reversed(first.values())]
+
 
 EMPTY_PAGE = Page("done", ())
 
