@@ -1,8 +1,9 @@
 """Writes the 'results to expect': methods x seeds of a configuration, tabled by this command and never by hand.
 
 `python -m tune_experiments.record [--config quickstart] [--methods sampo,grpo] [--seeds 0,1,2] [--without-control]
-[section.key=value ...]` runs what is missing below `runs/record/CONFIG/` and writes `docs/results/CONFIG.json`, `.md`,
-`.png` and `CONFIG_curve.png`; for the quick start, the picture and the results in README.md too.
+[section.key=value ...]` runs what is missing below `runs/record/CONFIG/` and writes `docs/results/NAME.json`, `.md`,
+`.png` and `NAME_curve.png`, where NAME is CONFIG without `_cpu`; for the quick start, the picture and the results in
+README.md too.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def record(
                 return False
             summaries.append(_with_control(folder, first))
     write_results(config, summaries, out, overrides)
-    curve = "learning_curve.png" if config == QUICKSTART else f"{config}_curve.png"
+    curve = "learning_curve.png" if config == QUICKSTART else f"{page_name(config)}_curve.png"
     shutil.copyfile(STORAGE / config / f"{methods[0]}_seed{seeds[0]}" / "learning_curve.png", out / curve)
     if out == DOCS and config == QUICKSTART:
         README.write_text(with_results(README.read_text(), summaries))
@@ -104,14 +105,16 @@ def _with_control(folder: Path, first: Path) -> dict[str, Any]:
 
 
 def write_results(config: str, summaries: Sequence[dict[str, Any]], out: Path, overrides: Sequence[str]) -> None:
-    """Write the results of ``config`` to ``out``: its name with ``.json``, ``.md`` and ``.png``."""
+    """Write the results of ``config`` to ``out``: its page's name with ``.json``, ``.md`` and ``.png``."""
     from tune_experiments.plots import comparison_plot
+
+    name = page_name(config)
 
     out.mkdir(parents=True, exist_ok=True)
     machine = machine_class()
     document = {"machine": machine, "overrides": list(overrides), "runs": list(summaries)}
-    (out / f"{config}.json").write_text(json.dumps(document, indent=1) + "\n")
-    (out / f"{config}.md").write_text(table(config, summaries, machine))
+    (out / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    (out / f"{name}.md").write_text(table(config, summaries, machine))
     rows = [
         {
             "method": s["method"],
@@ -123,7 +126,12 @@ def write_results(config: str, summaries: Sequence[dict[str, Any]], out: Path, o
         }
         for s in summaries
     ]
-    comparison_plot(out / f"{config}.png", rows, title="Held-out success (sampled), before and after RL")
+    comparison_plot(out / f"{name}.png", rows, title="Held-out success (sampled), before and after RL")
+
+
+def page_name(config: str) -> str:
+    """Return the name of the files with the results of ``config``."""
+    return config.removesuffix("_cpu")
 
 
 def table(config: str, summaries: Sequence[dict[str, Any]], machine: str) -> str:
@@ -160,7 +168,10 @@ def table(config: str, summaries: Sequence[dict[str, Any]], machine: str) -> str
         means = [_over_seeds([f[f"after - {other}"] for f in found]) for other in others]
         lines.append(_row([method, str(len(found)), *means]))
     lines += _env_table(summaries)
-    lines += ["", f"![held-out success]({config}.png)", ""]
+    lines += ["", f"![held-out success]({page_name(config)}.png)", ""]
+    if config != QUICKSTART:
+        learner = f"{first['method'].upper()}, seed {first['seed']}"
+        lines += [f"![learning curve of {learner}, on the validation panel]({page_name(config)}_curve.png)", ""]
     return "\n".join(lines)
 
 

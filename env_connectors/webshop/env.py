@@ -17,6 +17,7 @@ Versions      v0 first.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -235,8 +236,10 @@ class WebShopEnv(TextEnv):
         return pages.plain_text(session.page, with_instruction=False)
 
     def _anchor(self, session: Session) -> str:
-        is_told = self.observation in ("text_rich", "compact")
-        seen = f" seen {','.join(sorted(session.visited))}" if is_told and session.visited else ""
+        if self.observation == "compact":  # what is shown: the words of the search only matter for the way back
+            return f"{session.page.kind} {hashlib.sha256(compact_text(session).encode()).hexdigest()[:16]}"
+        is_told = self.observation == "text_rich" and session.visited
+        seen = f" seen {','.join(sorted(session.visited))}" if is_told else ""
         return f"{session.state_key}{seen}"
 
     def _opened(self) -> Session:

@@ -55,20 +55,20 @@ def test_what_the_environment_counts_is_tabled_before_and_after(tmp_path: Path) 
     later["before"]["env_metrics"] = later["after"]["env_metrics"] = {"env_score_mean": 0.25}
     later["env_differences"] = {"env_score_mean": {"difference": 0.0, "standard_error": 0.0625, "z": 0.0, "n": 9}}
     write_results("alfworld_cpu", [run, later], tmp_path, [])
-    text = (tmp_path / "alfworld_cpu.md").read_text()
+    text = (tmp_path / "alfworld.md").read_text()
     assert (
         "|  | sampo, seed 0 | grpo, seed 0 |\n|---|---|---|\n| nothing happens frac | 0.500 -> 0.125 | nan -> nan |"
         in text
     )
     assert "| score | nan -> nan | 0.250 -> 0.250, +0.000 (0.062) |" in text
-    assert "--config alfworld_cpu`" in text and "![held-out success](alfworld_cpu.png)" in text
+    assert "--config alfworld_cpu`" in text and "![held-out success](alfworld.png)" in text
 
 
 def test_runs_without_control_are_tabled_against_the_clone_alone(tmp_path: Path) -> None:
     run = _summary("sampo", 0, 0.7, 8.0)
     del run["control"], run["differences"]["after - control"]
     write_results("alfworld_cpu", [run], tmp_path, [])
-    text = (tmp_path / "alfworld_cpu.md").read_text()
+    text = (tmp_path / "alfworld.md").read_text()
     assert "| sampo | 0 | 0.500 (0.600) | 0.700 (0.800) | +0.200 (0.025) | 5000 | 0.990 | 570 |" in text
     assert "| sampo | 1 | +0.200 | 1 of 1 |" in text and "more cloning" not in text.lower()
 
