@@ -199,7 +199,7 @@ def _env_table(summaries: Sequence[dict[str, Any]]) -> list[str]:
     lines = [
         "",
         "What the environment counts of the sampled episodes, mean per episode after cloning -> after RL; then the difference, "
-        "paired by task, with its standard error in brackets.",
+        "paired by task (tasks that have the number both times), with its standard error in brackets.",
         "",
         *_head(["", *(f"{s['method']}, seed {s['seed']}" for s in summaries)]),
     ]
