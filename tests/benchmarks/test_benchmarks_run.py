@@ -10,6 +10,7 @@ import pytest
 
 from arlarena_rllib.diagnostics import update_tables
 from arlarena_rllib.learner import torch_learner
+from benchmarks import prefix_cache
 from benchmarks.diagnostics import no_tables
 from benchmarks.report import bars, figure, headline, table
 from benchmarks.run import main
@@ -92,6 +93,23 @@ def test_tables_and_bars_align() -> None:
     lines = table(["name", "value"], [["a", 1.0], ["longer", 12345.6]]).splitlines()
     assert [line.split() for line in lines[2:]] == [["a", "1"], ["longer", "12346"]]
     assert bars({"half": 1.0, "other": 1.0}, unit="s").count("#" * 20 + " ") == 2
+
+
+def test_prefix_cache_figure_is_the_median_ratio_of_engine_cpu_per_request() -> None:
+    def arm(cpu: float, requests: int, cached: float) -> dict[str, float]:
+        work = {"requests": requests, "response_tokens": 10, "prompt_tokens": 100, "cached_frac": cached}
+        return work | {"engine_cpu_s": cpu, "wall_s": 1.0}
+
+    rounds = [
+        {prefix_cache.WITH: arm(1.0, 10, 0.5), prefix_cache.WITHOUT: arm(4.0, 20, 0.0)},
+        {prefix_cache.WITH: arm(3.0, 10, 0.7), prefix_cache.WITHOUT: arm(4.0, 10, 0.0)},
+        {prefix_cache.WITH: arm(9.0, 10, 0.6), prefix_cache.WITHOUT: arm(9.0, 10, 0.0)},
+    ]
+    result, text = prefix_cache._result(rounds)
+    assert result["ratio_cpu_of_rounds"] == pytest.approx([0.5, 0.75, 1.0])
+    assert result["figure"]["value"] == pytest.approx(0.75) and result["figure"]["meets_target"]
+    assert result["cached_prompt_tokens_frac"] == 0.6
+    assert "with cache" in text and "300" in text  # ms of CPU per request
 
 
 def test_tracking_benchmark_times_every_hook_of_every_iteration(
