@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from env_connectors.arguments import check_whole
 from env_connectors.errors import (
     ActionTypeError,
     EnvConfigError,
@@ -120,8 +121,7 @@ class TextEnv(gymnasium.Env[str, str]):
         Raises:
             EnvConfigError: max_turns below 1, or an unknown render_mode.
         """
-        if not isinstance(max_turns, int) or max_turns < 1:
-            raise EnvConfigError(f"max_turns={max_turns!r} is not allowed. Allowed: whole numbers from 1.")
+        check_whole("max_turns", max_turns, 1)
         if render_mode not in (None, *self.metadata["render_modes"]):
             allowed = ", ".join(self.metadata["render_modes"])
             raise EnvConfigError(f"render_mode={render_mode!r} is not allowed. Allowed: None, {allowed}.")

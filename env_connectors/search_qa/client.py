@@ -9,13 +9,15 @@ import time
 import urllib.error
 import urllib.request
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from env_connectors.errors import EnvConfigError, RetrieverError
 from env_connectors.search_qa.documents import Found
 from env_connectors.search_qa.files import document_of_contents
 from env_connectors.search_qa.retriever import MOST_QUERY_CHARS
 
+TIMEOUT_S = 10.0
+RETRIES = 2
 MOST_ANSWER_BYTES = 16 * 2**20
 _CHUNK = 1 << 16
 _FIRST_PAUSE_S = 0.2
@@ -26,7 +28,7 @@ _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 class RetrieverClient:
     """A retriever behind a URL."""
 
-    def __init__(self, url: str, *, timeout_s: float = 10.0, retries: int = 2) -> None:
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> None:
         """Take where to ask; nothing is asked yet.
 
         Args:
@@ -37,8 +39,8 @@ class RetrieverClient:
         Raises:
             EnvConfigError: an argument that cannot be used.
         """
-        parts = urlsplit(url) if isinstance(url, str) else None
-        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = _address(url)
+        if parts is None:
             raise EnvConfigError(
                 f"retriever_url={url!r} is no address. Allowed: http://host:port or https://host:port."
             )
@@ -105,7 +107,20 @@ def _one(entry: Any) -> Found:
         raise ValueError(
             f"a document has contents and score of types {type(contents).__name__}, {type(score).__name__}"
         )
-    return Found(document_of_contents(contents), float(score))
+    # Half of a surrogate pair is no character: the agent could not read it.
+    return Found(document_of_contents(contents.encode("utf-8", "replace").decode("utf-8")), float(score))
+
+
+def _address(url: Any) -> SplitResult | None:
+    """Return the parts of an address that can be asked, None for anything else."""
+    if not isinstance(url, str) or not url.isprintable() or " " in url:
+        return None
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets of an address, a port that is no number
+        return None
+    return parts if is_usable else None
 
 
 def _start(error: urllib.error.HTTPError) -> str:

@@ -19,12 +19,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
+from env_connectors.arguments import check_flag, check_whole, shown
 from env_connectors.errors import EnvConfigError, EnvContractError
 from env_connectors.reward_parts import RewardParts
 from env_connectors.search_qa import oracle
 from env_connectors.search_qa.answer_score import exact_match, f1
+from env_connectors.search_qa.client import RETRIES, TIMEOUT_S, RetrieverClient
 from env_connectors.search_qa.documents import Document, compact_results_text, results_text
 from env_connectors.search_qa.reply import COMPACT_REPLY, SEARCH, SEARCH_REPLY, Request, read_action
 from env_connectors.search_qa.retriever import MOST_TOPK
@@ -94,8 +97,8 @@ class SearchQAEnv(TextEnv):
         dense_model: str | Path | None = None,
         dense_cache_dir: str | Path | None = None,
         retriever_url: str | None = None,
-        retriever_timeout_s: float = 10.0,
-        retriever_retries: int = 2,
+        retriever_timeout_s: float = TIMEOUT_S,
+        retriever_retries: int = RETRIES,
         render_mode: str | None = None,
     ) -> None:
         """Open questions and documents (once per process).
@@ -135,9 +138,8 @@ class SearchQAEnv(TextEnv):
             EnvConfigError: an argument or file that cannot be used; the message names it.
             PanelError: fewer questions than the held-out splits need.
         """
-        chosen = data or (
-            "files" if questions_file is not None else "small_world" if observation == "compact" else "world"
-        )
+        usual = "files" if questions_file is not None else "small_world" if observation == "compact" else "world"
+        chosen = usual if data is None else data
         for key, value, allowed in (
             ("data", chosen, DATA),
             ("observation", observation, OBSERVATIONS),
@@ -146,11 +148,44 @@ class SearchQAEnv(TextEnv):
         ):
             if value not in allowed:
                 raise EnvConfigError(f"{key}={value!r} is not known. Allowed: {', '.join(allowed)}.")
-        _check_whole("topk", topk, 1, MOST_TOPK)
-        _check_whole("max_result_chars", max_result_chars, 20, 1_000_000)
-        _check_whole("questions_per_group", questions_per_group, 1, 1000)
+        check_whole("max_turns", max_turns, 1)
+        check_whole("topk", topk, 1, MOST_TOPK)
+        check_whole("max_result_chars", max_result_chars, 20, 1_000_000)
+        check_whole("questions_per_group", questions_per_group, 1, 1000)
+        check_whole("seed", seed)
+        check_whole("panel_seed", panel_seed)
+        for key, size, least in (
+            ("num_groups", num_groups, 1), ("n_train", n_train, 1), ("n_validation", n_validation, 0), ("n_test", n_test, 0),
+        ):  # fmt: skip
+            if size is not None:
+                check_whole(key, size, least)
+        check_flag("skip_malformed", skip_malformed)
+        paths = {
+            "questions_file": questions_file, "corpus_file": corpus_file, "dense_model": dense_model,
+            "dense_cache_dir": dense_cache_dir,
+        }  # fmt: skip
+        for key, path in paths.items():
+            if not isinstance(path, (str, Path, NoneType)):
+                raise EnvConfigError(f"{key}={shown(path)} is not allowed. Allowed: a path.")
         if chosen != "files" and (questions_file is not None or corpus_file is not None):
             raise EnvConfigError(f"data={chosen!r} reads no questions_file and no corpus_file. Remedy: data='files'.")
+        _refuse_unread(
+            "data='files'" if chosen == "files" else "generated data",
+            {"hops": (hops, (2, 3)), "num_groups": (num_groups, None), "questions_per_group": (questions_per_group, 40),
+             "seed": (seed, 0)} if chosen == "files" else {"skip_malformed": (skip_malformed, False)},
+        )  # fmt: skip
+        if retriever_url is None:
+            _refuse_unread(
+                "no retriever_url",
+                {
+                    "retriever_timeout_s": (retriever_timeout_s, TIMEOUT_S),
+                    "retriever_retries": (retriever_retries, RETRIES),
+                },
+            )
+        else:
+            _refuse_unread("a retriever_url", {"retriever": (retriever, "bm25")})
+            # Also here, as the settings must be of types that can be compared.
+            RetrieverClient(retriever_url, timeout_s=retriever_timeout_s, retries=retriever_retries)
         settings = SourceSettings(
             data=chosen, hops=_hops(hops, max_turns) if chosen != "files" else (), num_groups=num_groups,
             per_group=questions_per_group, seed=seed, panel_seed=panel_seed, n_train=n_train, n_validation=n_validation,
@@ -299,18 +334,20 @@ class SearchQAEnv(TextEnv):
         return f"{episode.task.content['question'][:_ANCHOR_CHARS]} | {shown}"
 
 
-def _check_whole(key: str, value: Any, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise EnvConfigError(f"{key}={value!r} is not allowed. Allowed: whole numbers from {least} to {most}.")
+def _refuse_unread(where: str, given: Mapping[str, tuple[Any, Any]]) -> None:
+    """Refuse an argument that is not its default where nothing reads it."""
+    for key, (value, default) in given.items():
+        if value != default:
+            raise EnvConfigError(f"{key}={shown(value)} is not read with {where}. Remedy: leave it out.")
 
 
-def _hops(hops: Any, max_turns: Any) -> tuple[int, ...]:
+def _hops(hops: Any, max_turns: int) -> tuple[int, ...]:
     """Return the numbers of hops in order; a question must leave a turn for its answer."""
     wanted = [hops] if isinstance(hops, int) else hops
     is_list = isinstance(wanted, Sequence) and not isinstance(wanted, str) and len(wanted) > 0
     if not is_list or any(isinstance(count, bool) or count not in HOPS for count in wanted):
         raise EnvConfigError(f"hops={hops!r} is not allowed. Allowed: {', '.join(map(str, HOPS))}, or a list of these.")
-    if isinstance(max_turns, int) and max(wanted) >= max_turns:
+    if max(wanted) >= max_turns:
         raise EnvConfigError(
             f"max_turns={max_turns} is too few for hops={hops!r}: each hop takes a search, and the answer a turn more. "
             f"Remedy: max_turns={max(wanted) + 1} or fewer hops."

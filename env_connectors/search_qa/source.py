@@ -10,7 +10,7 @@ from pathlib import Path
 
 from env_connectors.errors import EnvConfigError
 from env_connectors.search_qa.answer_score import normalise
-from env_connectors.search_qa.client import RetrieverClient
+from env_connectors.search_qa.client import RETRIES, TIMEOUT_S, RetrieverClient
 from env_connectors.search_qa.documents import Document
 from env_connectors.search_qa.facts import World
 from env_connectors.search_qa.files import UserQuestion, read_corpus, read_questions
@@ -51,8 +51,8 @@ class SourceSettings:
     dense_model: str | None = None
     dense_cache_dir: str | None = None
     retriever_url: str | None = None
-    timeout_s: float = 10.0
-    retries: int = 2
+    timeout_s: float = TIMEOUT_S
+    retries: int = RETRIES
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-from env_connectors.arguments import nearest
+from env_connectors.arguments import check_flag, check_whole, nearest, shown
 from env_connectors.errors import EnvConfigError, EnvContractError
 from env_connectors.reward_parts import RewardParts
 from env_connectors.task_panel import Task
@@ -42,6 +43,7 @@ from env_connectors.tir_math.shared_sandbox import SandboxLease, SandboxSettings
 
 OBSERVATIONS = ("text", "compact")
 LEAST_RESULT_CHARS = 16
+MOST_TASKS = 1_000_000  # to generate them takes minutes
 _RULES = "Solve the mathematics problem. You can run Python programs: each is a script of its own that has to print its results."
 _LAST = "There is one turn left: give the final answer now.\n"
 _EMPTY = "There is no program. {0}"
@@ -115,22 +117,21 @@ class TIRMathEnv(TextEnv):
         self._style = style_of(style, compact=is_compact)
         self.reply_form = self._style.form
         self._hint = _EMPTY.format(_HINTS[style])
-        for name, value, least in (
-            ("max_result_chars", max_result_chars, LEAST_RESULT_CHARS),
-            ("error_lines", error_lines, 1),
-            *((key, size, 0) for key, size in (("n_validation", n_validation), ("n_test", n_test)) if size is not None),
-            *((("n_train", n_train, 1),) if n_train is not None else ()),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise EnvConfigError(f"{name}={value!r} is not allowed. Allowed: whole numbers from {least}.")
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise EnvConfigError(f"seed={seed!r} is not allowed. Allowed: whole numbers.")
+        check_whole("max_result_chars", max_result_chars, LEAST_RESULT_CHARS)
+        check_whole("error_lines", error_lines, 1)
+        for name, size, least in (("n_train", n_train, 1), ("n_validation", n_validation, 0), ("n_test", n_test, 0)):
+            if size is not None:
+                check_whole(name, size, least, MOST_TASKS)
+        check_whole("seed", seed)
+        check_flag("unsafe_no_isolation", unsafe_no_isolation)
         if (
             isinstance(check_timeout_s, bool)
             or not isinstance(check_timeout_s, (int, float))
             or not 0 < check_timeout_s <= 600
         ):
-            raise EnvConfigError(f"check_timeout_s={check_timeout_s!r} is not allowed. Allowed: seconds up to 600.")
+            raise EnvConfigError(
+                f"check_timeout_s={shown(check_timeout_s)} is not allowed. Allowed: seconds up to 600."
+            )
         files = _paths("data", data)
         self.data = GENERATED if files == (GENERATED,) else "files"
         spec = Spec(
@@ -343,10 +344,11 @@ def _shortened(text: str) -> str:
 
 
 def _paths(name: str, given: str | Path | Sequence[str | Path] | None) -> tuple[str, ...]:
-    paths = [given] if isinstance(given, (str, Path)) else [] if given is None else list(given)
-    if not all(isinstance(path, (str, Path)) and str(path) for path in paths) or (name == "data" and not paths):
+    paths = [given] if isinstance(given, (str, Path)) else [] if given is None and name != "data" else given
+    is_list = isinstance(paths, (list, tuple)) and (given is None or len(paths) > 0)
+    if not is_list or not all(isinstance(path, (str, Path)) and str(path) for path in paths):
         allowed = "'generated', a file, or a list of files" if name == "data" else "a file or a list of files"
-        raise EnvConfigError(f"{name}={given!r} is not allowed. Allowed: {allowed}.")
+        raise EnvConfigError(f"{name}={shown(given)} is not allowed. Allowed: {allowed}.")
     if len(paths) > 1 and GENERATED in map(str, paths):
         raise EnvConfigError(f"{name}={given!r} mixes generated problems with files; take one.")
     return tuple(map(str, paths))
@@ -375,6 +377,8 @@ def _compact(spec: Spec, data: str) -> Spec:
 
 def _limits(given: Mapping[str, Any] | None) -> Limits:
     allowed = list(Limits.__dataclass_fields__)
+    if not isinstance(given, (Mapping, NoneType)):
+        raise EnvConfigError(f"limits={shown(given)} is not allowed. Allowed: values for {', '.join(allowed)}.")
     for name in given or {}:
         if name not in allowed:
             raise EnvConfigError(f"limits.{name} is not known.{nearest(name, allowed)} Allowed: {', '.join(allowed)}.")
@@ -382,6 +386,6 @@ def _limits(given: Mapping[str, Any] | None) -> Limits:
 
 
 def _packages(given: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not all(isinstance(name, str) and name for name in given):
-        raise EnvConfigError(f"packages={given!r} is not allowed. Allowed: a list of names, e.g. [numpy, sympy].")
+    if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) and name for name in given):
+        raise EnvConfigError(f"packages={shown(given)} is not allowed. Allowed: a list of names, e.g. [numpy, sympy].")
     return tuple(given)

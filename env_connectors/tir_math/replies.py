@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from env_connectors.arguments import shown
 from env_connectors.errors import EnvConfigError
 from env_connectors.parsing import ParsedReply
 from env_connectors.reply_form import ReplyForm
@@ -221,6 +222,6 @@ def style_of(name: str, *, compact: bool) -> Style:
     Raises:
         EnvConfigError: there is no such style.
     """
-    if name not in _STYLES:
-        raise EnvConfigError(f"style={name!r} is not known. Allowed: {', '.join(STYLES)}.")
+    if not isinstance(name, str) or name not in _STYLES:
+        raise EnvConfigError(f"style={shown(name)} is not known. Allowed: {', '.join(STYLES)}.")
     return (_COMPACT if compact else _STYLES)[name]

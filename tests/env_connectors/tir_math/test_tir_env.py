@@ -252,6 +252,15 @@ def test_anchors_name_what_was_seen(make_tir: Make) -> None:
         ({"test_data": "a.jsonl"}, r"validation_data and test_data are read with files as `data` only"),
         ({"check_timeout_s": 0}, r"check_timeout_s=0 is not allowed"),
         ({"max_turns": 0}, r"max_turns=0 is not allowed"),
+        ({"style": ["tags"]}, r"style=\['tags'\] is not known"),
+        ({"data": 5}, r"data=5 is not allowed"),
+        ({"data": {"a.jsonl": 1}}, r"data=\{'a.jsonl': 1\} is not allowed"),
+        ({"validation_data": True}, r"validation_data=True is not allowed. Allowed: a file or a list of files"),
+        ({"limits": "timeout_s"}, r"limits='timeout_s' is not allowed. Allowed: values for timeout_s, memory_mb"),
+        ({"packages": None}, r"packages=None is not allowed"),
+        ({"unsafe_no_isolation": "false"}, r"unsafe_no_isolation='false' is not allowed. Allowed: true, false"),
+        ({"n_train": 10**9}, r"n_train=1000000000 is not allowed. Allowed: whole numbers from 1 to 1000000"),
+        ({"check_timeout_s": 10**5000}, r"check_timeout_s=a int too long to be shown is not allowed"),
     ],
 )
 def test_arguments_that_cannot_be_used_are_named(arguments: dict[str, Any], message: str) -> None:
