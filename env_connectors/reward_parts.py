@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from env_connectors.arguments import nearest
+from env_connectors.arguments import nearest, shown
 from env_connectors.errors import EnvConfigError, EnvContractError
 
 RewardFn = Callable[[Mapping[str, Any]], float]
@@ -34,12 +34,12 @@ class RewardParts:
         """
         if not isinstance(weights, Mapping) or not weights:
             raise EnvConfigError(
-                f"{path}={weights!r} must name at least one part. Allowed: {', '.join(own)}, module:function."
+                f"{path}={shown(weights)} must name at least one part. Allowed: {', '.join(own)}, module:function."
             )
         self._parts: dict[str, tuple[float, RewardFn]] = {}
         for name, weight in weights.items():
-            place = f"{path}.{name}={weight!r}"
-            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not math.isfinite(weight):
+            place = f"{path}.{name}={shown(weight)}"
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not _is_number(weight):
                 raise EnvConfigError(f"{place} must be a finite number: the factor of this part.")
             label, function = _found(str(name), own, place)
             if label in self._parts:
@@ -51,16 +51,31 @@ class RewardParts:
         """Return the reward, and what each part adds to it (value for a factor of 0): `reward_<name>` -> number.
 
         Raises:
-            EnvContractError: a part is no finite number.
+            EnvContractError: a part raises, or is no finite number; the message names it.
         """
         total, told = 0.0, {}
         for name, (weight, function) in self._parts.items():
-            value = function(facts)
-            if isinstance(value, str) or not math.isfinite(value):
-                raise EnvContractError(f"the reward part {name!r} gave {value!r}; a part is a finite number.")
+            try:
+                value = function(facts)
+            except Exception as error:
+                raise EnvContractError(f"the reward part {name!r} raised {type(error).__name__}: {error}") from error
+            if not _is_number(value):
+                raise EnvContractError(f"the reward part {name!r} gave {shown(value)}; a part is a finite number.")
             total += weight * float(value)
             told[f"reward_{name}"] = float(value) * (weight or 1.0)
+        if not math.isfinite(total):
+            raise EnvContractError(f"the reward {total} is not finite; its parts are {told}.")
         return total, told
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a finite number; a number of numpy or a tensor of one element is one, too."""
+    if value is None or isinstance(value, (str, bytes)):
+        return False
+    try:
+        return math.isfinite(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor of several elements
+        return False
 
 
 def _found(name: str, own: Mapping[str, RewardFn], place: str) -> tuple[str, RewardFn]:
@@ -74,8 +89,9 @@ def _found(name: str, own: Mapping[str, RewardFn], place: str) -> tuple[str, Rew
         )
     try:
         function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise EnvConfigError(f"{place}: {name!r} cannot be imported: {error}") from error
+    except Exception as error:  # a module of somebody else may raise anything
+        kind = "" if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: "
+        raise EnvConfigError(f"{place}: {name!r} cannot be imported: {kind}{error}") from error
     if not callable(function):
         raise EnvConfigError(f"{place}: {name!r} is a {type(function).__name__}, not a function.")
     return attribute, function
