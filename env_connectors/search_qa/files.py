@@ -10,12 +10,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from env_connectors.arguments import shown
 from env_connectors.errors import EnvConfigError
 from env_connectors.search_qa.documents import Document
 
@@ -23,6 +25,7 @@ MOST_QUESTION_CHARS = 4000
 _QUESTIONS = 'questions, as {"question": ..., "answer": [...]} line by line or in a list'
 _CORPUS = 'documents, as {"title": ..., "text": ...} or {"id": ..., "contents": ...} line by line or in a list'
 _SHOWN = 60
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _T = TypeVar("_T")
 
 
@@ -160,6 +163,8 @@ def _read(
                 raise _MalformedError(f"it is no JSON ({entry.msg} at column {entry.colno})")
             if not isinstance(entry, dict):
                 raise _MalformedError(f"it is a {type(entry).__name__}, not an object")
+            if path_to := _half_character(entry):
+                raise _MalformedError(f"{path_to} holds half of a surrogate pair, which is no character")
             kept.append(read(entry, number))
         except _SwappedError as error:
             raise EnvConfigError(
@@ -178,10 +183,28 @@ def _read(
     return Read(tuple(kept), skipped, mark)
 
 
+def _as_json_error(error: Exception) -> json.JSONDecodeError:
+    """Return what Python says of text that is no JSON, nested too deep or has numbers too long, as one kind of error."""
+    if isinstance(error, json.JSONDecodeError):
+        return error
+    return json.JSONDecodeError(
+        "nested too deep" if isinstance(error, RecursionError) else "a number is too long", "", 0
+    )
+
+
+def _half_character(entry: Mapping[str, Any]) -> str:
+    """Return the name of a value with a lone surrogate anywhere in it, '' if there is none."""
+    return next((str(key)[:_SHOWN] for key, value in entry.items() if _SURROGATE.search(_written(value))), "")
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value else ""
+
+
 def _text(key: str, path: Path, wanted: str) -> tuple[str, str]:
-    if not path.is_file():
-        raise EnvConfigError(f"{key}={str(path)!r} is not there. Wanted: {wanted}.")
     try:
+        if not path.is_file():
+            raise EnvConfigError(f"{key}={shown(str(path))} is not there. Wanted: {wanted}.")
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
@@ -190,6 +213,8 @@ def _text(key: str, path: Path, wanted: str) -> tuple[str, str]:
         raise EnvConfigError(
             f"{key}={str(path)!r} breaks off or is damaged: {error}. Remedy: fetch it anew."
         ) from error
+    except OSError as error:
+        raise EnvConfigError(f"{key}={shown(str(path))} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise EnvConfigError(f"{key}={str(path)!r}, line {line}: it is no text in UTF-8. Wanted: {wanted}.") from error
@@ -202,18 +227,15 @@ def _entries(key: str, path: Path, text: str, wanted: str) -> Iterator[tuple[str
             if line.strip():
                 try:
                     yield f"line {number}", number, json.loads(line)
-                except json.JSONDecodeError as error:
-                    yield f"line {number}", number, error
-                except RecursionError:
-                    yield f"line {number}", number, json.JSONDecodeError("nested too deep", "", 0)
+                except (ValueError, RecursionError) as error:
+                    yield f"line {number}", number, _as_json_error(error)
         return
     try:
         entries = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        told = _as_json_error(error)
         raise EnvConfigError(
-            f"{key}={str(path)!r}, line {error.lineno}: the list breaks off or is no JSON ({error.msg}). Wanted: {wanted}."
+            f"{key}={str(path)!r}, line {told.lineno}: the list breaks off or is no JSON ({told.msg}). Wanted: {wanted}."
         ) from None
-    except RecursionError:
-        raise EnvConfigError(f"{key}={str(path)!r}, line 1: it is nested too deep. Wanted: {wanted}.") from None
     for number, entry in enumerate(entries, start=1):
         yield f"entry {number}", number, entry

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from env_connectors.arguments import shown
 from env_connectors.errors import EnvConfigError
+from env_connectors.tir_math.exact import MOST_CHARS
 from env_connectors.tir_math.problems import Problem
 from env_connectors.tir_math.replies import last_boxed
 
@@ -20,12 +22,18 @@ FORMS = (
 _QUESTIONS = ("question", "problem")
 _ANSWERS = ("answer", "gt_answer", "ground_truth_answer", "target")
 _GSM8K = re.compile(r"####\s*(.+?)\s*\Z")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LARGEST_LINE = 1 << 20
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """The problems of a file, in its order, and the number of those whose answer is empty, which are left out."""
+    """The problems of a file, in its order, and how many were left out.
+
+    Attributes:
+        problems: that can be solved.
+        without_answer: number of those whose answer nobody can give: it is empty, too long, or its braces do not match.
+    """
 
     problems: list[Problem]
     without_answer: int
@@ -38,16 +46,27 @@ def read_problems(path: str | Path) -> DataFile:
         EnvConfigError: the file is missing, cut short, of another form, or holds a line that is no problem; the message names
             file, line and what is allowed.
     """
-    file = Path(path).expanduser()
-    if not file.is_file():
-        what = "is a folder, not a file" if file.is_dir() else "does not exist"
-        raise EnvConfigError(f"data file {str(file)!r} {what}.")
-    rows = _parquet_rows(file) if _is_parquet(file) else _json_rows(file)
-    read = [_problem(row, file, place) for place, row in rows]
-    problems = [problem for problem in read if problem.answer]
+    try:
+        file = Path(path).expanduser()
+        if not file.is_file():
+            what = "is a folder, not a file" if file.is_dir() else "does not exist"
+            raise EnvConfigError(f"data file {str(file)!r} {what}.")
+        rows = _parquet_rows(file) if _is_parquet(file) else _json_rows(file)
+        read = [_problem(row, file, place) for place, row in rows]
+    except (OSError, RuntimeError) as error:  # RuntimeError: no such home directory
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise EnvConfigError(f"data file {shown(str(path))} cannot be read: {str(reason).rstrip('.')}.") from error
+    problems = [problem for problem in read if _can_be_given(problem.answer)]
     if not problems:
         raise EnvConfigError(f"data file {str(file)!r} holds no problem with an answer. Allowed: {FORMS}.")
     return DataFile(problems, len(read) - len(problems))
+
+
+def _can_be_given(answer: str) -> bool:
+    if not answer or len(answer) > MOST_CHARS:
+        return False
+    boxed = last_boxed(f"\\boxed{{{answer}}}")
+    return boxed is not None and boxed[0] == answer
 
 
 def _is_parquet(file: Path) -> bool:
@@ -113,6 +132,8 @@ def _problem(row: Mapping[str, Any], file: Path, place: str) -> Problem:
     if text is None or answer is None:
         lacks = "no question" if text is None else "no answer"
         raise EnvConfigError(f"{where}: {lacks}; it has {', '.join(map(str, row)) or 'nothing'}. Allowed: {FORMS}.")
+    if _SURROGATE.search(text) or _SURROGATE.search(answer):
+        raise EnvConfigError(f"{where}: half of a surrogate pair (\\ud800 to \\udfff), which is no character.")
     if "####" in answer:
         found = _GSM8K.search(answer)
         if found is None:

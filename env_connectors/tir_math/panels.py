@@ -56,7 +56,7 @@ class Tasks:
         task_set: the tasks.
         repeated: left out, as they are there twice.
         in_evaluation: left out, as they are in files of an evaluation split.
-        without_answer: left out, as their answer is empty.
+        without_answer: left out, as their answer is empty or cannot be given (data_files.py).
     """
 
     task_set: TaskSet
@@ -103,12 +103,15 @@ def _from_files(spec: Spec) -> Tasks:
     n_validation = 0 if spec.validation_data else _share(spec.n_validation, len(pool), 20)
     test = test[: spec.n_test] if spec.test_data else order[:n_test]
     validation = validation[: spec.n_validation] if spec.validation_data else order[n_test : n_test + n_validation]
+    for name, asked, split in (("n_test", spec.n_test, test), ("n_validation", spec.n_validation, validation)):
+        if asked is not None and asked > len(split):
+            raise EnvConfigError(f"{name}={asked} is more than there are: {len(split)} problems that can be held out.")
     taken = {task.task_id for task in (*test, *validation)}
     train = [task for task in pool if task.task_id not in taken][: spec.n_train]
     if repeated or in_evaluation or without_answer:
         _log.warning(
             "TIRMath: of %d problems to train on were left out: %d that are there twice, %d that are in an evaluation split as "
-            "well, %d without an answer.",
+            "well, %d without an answer that can be given.",
             len(found) + without_answer,
             repeated,
             in_evaluation,

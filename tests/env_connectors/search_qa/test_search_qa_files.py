@@ -101,6 +101,18 @@ def test_a_missing_file_is_named(files: dict[str, Path], key: str) -> None:
         make_text_env(_ID, **{**files, key: Path("/nowhere/x.json")})
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("x" * 5000, r"corpus_file='x+\.\.\. cannot be read: File name too long"),
+        ("/proc/self/mem", r"corpus_file='/proc/self/mem' cannot be read: Input"),
+    ],
+)
+def test_a_file_that_the_system_refuses_is_named(files: dict[str, Path], name: str, message: str) -> None:
+    with pytest.raises(EnvConfigError, match=message):
+        make_text_env(_ID, **{**files, "corpus_file": name})
+
+
 def test_swapped_files_are_named(files: dict[str, Path]) -> None:
     for key, other in (("questions_file", "corpus_file"), ("corpus_file", "questions_file")):
         with pytest.raises(EnvConfigError, match=rf"{key}='.*' is not of its kind: .* Was it swapped with {other}\?"):
@@ -124,7 +136,8 @@ _BAD = (
     '{"question": "x", "answer": []}', '{"question": "x", "answer": [1]}', '{"question": "x", "answer": ""}',
     '{"question": "x", "answer": "a</answer>"}', '{"question": "x", "answer": "a", "supports": 3}',
     '{"question": "x", "answer": "a", "supporting_facts": [[1, 2]]}', '{"question": "' + "x" * 5000 + '", "answer": "a"}',
-    "[" * 100_000,
+    "[" * 100_000, '{"question": "x \\ud800", "answer": "a"}', '{"question": "x", "answer": ["a", "\\udfff"]}',
+    '{"question": "x", "answer": "a", "n": ' + "9" * 5000 + "}",
 )  # fmt: skip
 
 

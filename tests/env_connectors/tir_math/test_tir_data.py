@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from env_connectors import make_text_env
 from env_connectors.errors import EnvConfigError, PanelError
 from env_connectors.task_panel import SPLITS
 from env_connectors.tir_math.data_files import read_problems
@@ -93,11 +94,34 @@ def test_parquet_is_read_and_problems_without_an_answer_are_counted(tmp_path: Pa
         ([{"question": "q", "answer": " "}], r"holds no problem with an answer"),
         ([], r"holds no problem with an answer"),
         (["x" * 1_100_000], r"line 1: longer than 1 MB"),
+        (['{"question": "q \\ud800", "answer": "1"}'], r"line 1: half of a surrogate pair"),
+        (['{"question": "q", "answer": "\\udfff"}'], r"line 1: half of a surrogate pair"),
+        (['{"question": "q", "answer": ' + "9" * 5000 + "}"], r"line 1: no JSON: Exceeds the limit"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_its_line(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(EnvConfigError, match=message):
         read_problems(_write(tmp_path / "bad.jsonl", rows))
+
+
+@pytest.mark.parametrize("answer", ["\\boxed{\\frac{1}{", "}{", "1" * 2001, "\\frac{1}{2"])
+def test_a_problem_whose_answer_nobody_can_give_is_left_out_and_counted(tmp_path: Path, answer: str) -> None:
+    good = {"question": "q", "answer": "\\frac{1}{2}"}
+    read = read_problems(_write(tmp_path / "a.jsonl", [good, {"question": "q2", "answer": answer}]))
+    assert (len(read.problems), read.without_answer) == (1, 1)
+
+
+def test_more_held_out_problems_than_there_are_is_refused(tmp_path: Path) -> None:
+    train = _write(tmp_path / "train.jsonl", [{"question": f"q{i}", "answer": "1"} for i in range(20)])
+    test = _write(tmp_path / "test.jsonl", [{"question": "r", "answer": "1"}])
+    with pytest.raises(EnvConfigError, match=r"n_test=2 is more than there are: 1 problems that can be held out"):
+        make_text_env("arlarena/TIRMath-v0", data=str(train), test_data=str(test), n_test=2)
+
+
+def test_files_that_the_system_refuses_are_named() -> None:
+    for path in ("x" * 5000, "/proc/self/mem", "~no_such_account/x"):
+        with pytest.raises(EnvConfigError, match=r"data file '.* cannot be read: [^.]+\.$"):
+            read_problems(path)
 
 
 def test_files_that_are_missing_cut_short_or_not_text(tmp_path: Path) -> None:
