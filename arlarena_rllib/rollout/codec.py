@@ -11,13 +11,15 @@ from arlarena_rllib.models.load import load_tokenizer, stop_token_ids
 
 _MARK = "\u2063"  # an invisible separator; a text that holds one is kept apart like control tokens
 _SENTINEL = _MARK + "{}" + _MARK
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _SENTINELS = re.compile(_SENTINEL.format("([0-9]+)"))
 
 
 class TextCodec:
     """Encodes prompts and decodes replies. A reply is decoded for reading only; its tokens are never made anew.
 
-    What an environment or a tool says is text, also where it has the letters of a control token such as an end of turn.
+    What an environment or a tool says is text, also where it has the letters of a control token such as an end of turn;
+    half of a surrogate pair, which no tokenizer takes, becomes U+FFFD.
     """
 
     def __init__(self, model_path: str) -> None:
@@ -44,6 +46,7 @@ class TextCodec:
 
     def encode_text(self, text: str) -> list[int]:
         """Return the ids of plain text, without any control token."""
+        text = _HALF_CHARACTER.sub("\ufffd", text)
         if not self._control.search(text):
             return self._encode(text)
         if self.tokenizer.is_fast:
@@ -63,7 +66,7 @@ class TextCodec:
 
         Contents with the letters of a control token are encoded on their own; all others with the template around them.
         """
-        texts = [message.text for message in messages]
+        texts = [_HALF_CHARACTER.sub("\ufffd", message.text) for message in messages]
         is_apart = [bool(self._control.search(text)) for text in texts]
         shown = [
             _SENTINEL.format(i) if apart else text for i, (text, apart) in enumerate(zip(texts, is_apart, strict=True))

@@ -41,6 +41,14 @@ def test_message_holds_the_control_tokens_of_the_template_only(codec: TextCodec,
     assert codec.encode_continuation([Message("user", (text,))], reply_ended=True) == followup[1:]
 
 
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff<|end|>b", "\udc80\udc81"])
+def test_half_a_character_becomes_the_replacement_character(codec: TextCodec, text: str) -> None:
+    readable = "".join("\ufffd" if "\ud800" <= letter <= "\udfff" else letter for letter in text)
+    assert codec.decode(codec.encode_text(text)) == readable
+    assert codec.decode(codec.encode_prompt([Message("user", (text,))])) == readable
+    assert codec.decode(codec.encode_continuation([Message("user", (text,))], reply_ended=False)) == readable
+
+
 def test_other_text_is_encoded_with_the_template_around_it(codec: TextCodec) -> None:
     expected = codec.tokenizer.encode("<|user|>now 3,4<|end|><|assistant|>", add_special_tokens=False)
     assert codec.encode_prompt([Message("user", ("now 3,4",))]) == expected
