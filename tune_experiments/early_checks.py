@@ -13,6 +13,7 @@ from arlarena_rllib.errors import ConfigError, ModelError
 from arlarena_rllib.models.build import check_model_config, check_vocab_size
 from arlarena_rllib.models.load import check_model_dir, load_tokenizer
 from arlarena_rllib.rollout.envs import bare_text_env
+from arlarena_rllib.trajectory import WINDOWED
 from tune_experiments.cluster import IN_JOB, check_address, check_own_cluster
 from tune_experiments.mlflow_store import check_store, resolve_tracking_uri
 from tune_experiments.run_config import SPLITS, RunConfig
@@ -21,11 +22,11 @@ from tune_experiments.study_config import naming
 
 if TYPE_CHECKING:
     from arlarena_rllib.config import ARLArenaConfig
-    from env_connectors import TaskPanel
+    from env_connectors import TaskPanel, TextEnv
     from tune_experiments.study_config import Study
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_PARTS = ("environment", "model", "policy", "serving")
+_PARTS = ("environment", "env_runners", "model", "policy", "serving")
 """Sections that decide what :func:`check_parts` looks at."""
 
 
@@ -97,7 +98,9 @@ def check_parts(run: RunConfig) -> None:
     config = run.algorithm("")
     with _placed(run):
         config.check_engine()
-        _check_splits(run, config, bare_text_env(config.env, config.env_config).tasks())
+        env = bare_text_env(config.env, config.env_config)
+        _check_splits(run, config, env.tasks())
+        _check_window(run, config, env)
     with _of_key(run, "model", "path"):
         if run.model.path is not None:
             load_tokenizer(run.model.path)
@@ -127,6 +130,21 @@ def _check_splits(run: RunConfig, config: ARLArenaConfig, panel: TaskPanel) -> N
                 f"{dict(config.env_config)!r} does not have: its panels are {words}. Choose another split, or none by "
                 "evaluation.evaluation_interval=null, run.report_num_tasks=0."
             )
+
+
+def _check_window(run: RunConfig, config: ARLArenaConfig, env: TextEnv) -> None:
+    """Refuse prompts of single turns in which the task cannot be read: later observations do not repeat it.
+
+    So it is where the environment's answers go on in the policy's own message.
+    """
+    wanted = env.max_turns - 1
+    if config.trajectory_mode == WINDOWED and env.reply_form.continues and config.memory_window < wanted:
+        raise ConfigError(
+            f"env_runners.memory_window={config.memory_window} with trajectory_mode='windowed' "
+            f"({run.place_of('environment', 'env')}): {config.env} shows the task in its first observation only, which later "
+            f"prompts of up to {env.max_turns} turns would not hold. Remedy: env_runners.trajectory_mode=append, or "
+            f"memory_window={wanted}."
+        )
 
 
 def check_tracking(run: RunConfig) -> None:

@@ -179,3 +179,22 @@ def test_split_without_tasks_is_refused_before_anything(tmp_path: Path, monkeypa
                 written(tmp_path), ["run.report_num_tasks=0", overrides[1], "evaluation.evaluation_split=test"]
             )
         )
+
+
+@pytest.mark.parametrize(
+    ("window", "mode", "is_refused"),
+    [(0, "windowed", True), (2, "windowed", True), (3, "windowed", False), (0, "append", False)],
+)
+def test_prompts_that_would_not_hold_the_task_are_refused(
+    tmp_path: Path, window: int, mode: str, is_refused: bool
+) -> None:
+    settings = [
+        "environment.env=arlarena/SearchQA-v0", "environment.env_config={data: small_world, num_groups: 20}",
+        f"env_runners.memory_window={window}", f"env_runners.trajectory_mode={mode}",
+    ]  # fmt: skip
+    run = load_run_config(written(tmp_path), settings)
+    if not is_refused:
+        check_run(run)
+        return
+    with pytest.raises(ConfigError, match=rf"^env_runners\.memory_window={window} with .* or memory_window=3"):
+        check_run(run)
