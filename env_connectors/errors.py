@@ -41,5 +41,9 @@ class ActionTypeError(EnvConnectorError, TypeError):
     """An action that is not a string."""
 
 
+class AnswerCheckError(EnvConnectorError, RuntimeError):
+    """The process that compares answers cannot be started; the episode cannot be judged."""
+
+
 class RetrieverError(EnvConnectorError, RuntimeError):
     """A retriever service that does not answer, or not as it should; the episode cannot go on."""

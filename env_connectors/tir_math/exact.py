@@ -14,6 +14,7 @@ _NAME = re.compile(r"^(?:[a-zA-Z]|\\[a-z]+)(?:_?\{?\w{0,3}\}?)?(?:\([a-z]\))?(?:
 _FRACTION = re.compile(r"\\frac(?:\{([^{}]*)\}|(\d))(?:\{([^{}]*)\}|(\d))")
 _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d,])")
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?")
+_RAISED = re.compile("[\u207b\u207a]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 _MIXED = re.compile(r"(-?)(\d+)\\frac\{(\d+)\}\{(\d+)\}")
 _UNITS = re.compile(
     r"(?<=[\d}])\\?(?:text|mbox|mathrm)\{[^{}]*\}(?:\^\{?[23]\}?)?$|(?<=\d)(?:\^\{?\\circ\}?|°|\\degree)$"
@@ -22,10 +23,19 @@ _UNITS = re.compile(
 Value = Fraction | tuple[str, tuple[Fraction, ...]]
 
 
+def with_powers(answer: str) -> str:
+    """Return an answer whose raised digits are powers: 5² is 5^2, which Unicode's compatibility form would make 52."""
+    return _RAISED.sub(lambda found: "^" + _in_braces(unicodedata.normalize("NFKC", found[0])), answer)
+
+
+def _in_braces(power: str) -> str:
+    return power if len(power) == 1 else f"{{{power}}}".replace("\u2212", "-")
+
+
 @lru_cache(maxsize=4096)
 def plain(answer: str) -> str:
     """Return an answer without what does not change its value: blanks, \\left, \\dfrac, a box, 'x=', a full stop."""
-    text = unicodedata.normalize("NFKC", answer[: MOST_CHARS + 1]).replace("\u2212", "-").strip()
+    text = unicodedata.normalize("NFKC", with_powers(answer[: MOST_CHARS + 1])).replace("\u2212", "-").strip()
     text = re.sub(r"\\(?:left|right|bigl|bigr|big|displaystyle)(?![a-zA-Z])|\\[!,;: ]|\$|~", "", text)
     text = re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", text)
     text = re.sub(r"\\(?:cdot|times)(?![a-zA-Z])", "*", text).replace("**", "^")

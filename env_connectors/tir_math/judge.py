@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -20,11 +21,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from env_connectors.errors import EnvConfigError
+from env_connectors.errors import AnswerCheckError, EnvConfigError
 from env_connectors.tir_math import exact
 
 TIMEOUT_S = 3.0
 _START_S = 120.0
+_TRIES = 2
 _GRACE_S = 10.0  # beyond the worker's own clock; only a machine that stands still needs it
 _WORKER = Path(__file__).with_name("judge_worker.py")
 _log = logging.getLogger(__name__)
@@ -71,6 +73,7 @@ class Judge:
         Raises:
             EnvConfigError: math-verify is needed and not installed.
         """
+        gold, given = exact.with_powers(gold), exact.with_powers(given)
         found = exact.compare(gold, given)
         if found is None and is_strict and not exact.is_worked_out(gold, given):
             found = False
@@ -79,26 +82,53 @@ class Judge:
         return _remembered(self, gold, given)
 
     def ask(self, gold: str, given: str) -> Verdict:
-        """Return what math-verify says, without the exact comparison; never longer than the wall clock."""
+        """Return what math-verify says, without the exact comparison.
+
+        A worker that its own clock ended has given the check up. One that died otherwise (killed, out of memory) says nothing
+        about the answer: another one is asked once.
+
+        Raises:
+            EnvConfigError: math-verify is not installed.
+            AnswerCheckError: the worker cannot be started.
+        """
         require_math_verify()
         with self._lock:
             if self._owner != os.getpid():  # a forked process has a worker of its own
                 self._worker, self._owner, self._rest = None, os.getpid(), b""
-            try:
-                if self.pid is None:
-                    self._start()
-                request = {"gold": gold, "given": given, "timeout_s": self.timeout_s}
-                told = json.loads(self._exchange(json.dumps(request).encode() + b"\n", self.timeout_s + _GRACE_S))
-            except (OSError, EOFError, TimeoutError, ValueError) as error:
-                _log.info("an answer could not be checked: %s %s", type(error).__name__, error)
-                self._stop()
-                return Verdict(False, "timeout")
-        return Verdict(told["equal"], "math_verify" if told["read"] or told["equal"] else "unread")
+            request = json.dumps({"gold": gold, "given": given, "timeout_s": self.timeout_s}).encode() + b"\n"
+            for _ in range(_TRIES):
+                self._start_if_needed()
+                try:
+                    told = json.loads(self._exchange(request, self.timeout_s + _GRACE_S))
+                    return Verdict(told["equal"], "math_verify" if told["read"] or told["equal"] else "unread")
+                except (OSError, EOFError, ValueError) as error:  # a TimeoutError is an OSError
+                    _log.info("an answer could not be checked: %s %s", type(error).__name__, error)
+                    is_given_up = isinstance(error, TimeoutError) or self._stop() == -signal.SIGALRM
+                    self._stop()
+                    if is_given_up:
+                        break
+        return Verdict(False, "timeout")
 
     def close(self) -> None:
         """End the worker; a later check starts another one."""
         with self._lock:
             self._stop()
+
+    def _start_if_needed(self) -> None:
+        error: Exception | None = None
+        for _ in range(_TRIES):
+            if self.pid is not None:
+                return
+            try:
+                self._start()
+                return
+            except (OSError, EOFError) as caught:
+                error = caught
+                self._stop()
+        raise AnswerCheckError(
+            f"the process that compares answers cannot be started: {type(error).__name__} {error}. Is there memory left? "
+            f"Remedy: see what `{sys.executable} -P {_WORKER}` says."
+        ) from error
 
     def _start(self) -> None:
         self._stop()
@@ -131,17 +161,19 @@ class Judge:
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 
-    def _stop(self) -> None:
+    def _stop(self) -> int | None:
+        """End the worker; return how it ended, None when there is none."""
         worker, self._worker, self._rest = self._worker, None, b""
         if worker is None or self._owner != os.getpid():
-            return
+            return None
         with contextlib.suppress(OSError):
-            worker.kill()
+            worker.kill()  # does nothing to one that has ended
         worker.wait()
         for pipe in (worker.stdin, worker.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+        return worker.returncode
 
 
 @lru_cache(maxsize=8192)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from env_connectors.errors import AnswerCheckError
 from env_connectors.tir_math import exact, judge
 from env_connectors.tir_math.judge import Judge, Verdict
 
@@ -142,6 +143,41 @@ def test_a_worker_that_was_killed_is_replaced() -> None:
     checker._worker.kill()
     checker._worker.wait()
     assert checker.compare("3b", "b*3").is_equal
+    checker.close()
+
+
+@pytest.mark.parametrize(
+    ("gold", "given_answer", "equal"),
+    [("52", "5²", False), ("25", "5²", True), ("x^2+1", "x²+1", True), ("x^{-12}", "x⁻¹²", True), ("x2", "x²", False)],
+)
+def test_raised_digits_are_powers(checker: Judge, gold: str, given_answer: str, equal: bool) -> None:
+    assert checker.compare(gold, given_answer).is_equal is equal
+
+
+def test_a_worker_that_is_killed_while_it_checks_does_not_make_a_right_answer_wrong() -> None:
+    checker = Judge(timeout_s=30.0)
+    assert checker.compare("2k", "k*2").is_equal
+    exchange, killed = checker._exchange, []
+
+    def kill_first(request: bytes, timeout_s: float) -> bytes:
+        if request and not killed:
+            killed.append(checker.pid)
+            checker._worker.kill()
+        return exchange(request, timeout_s)
+
+    checker._exchange = kill_first
+    assert checker.compare("3k", "k*3") == Verdict(True, "math_verify")
+    assert killed != [checker.pid]
+    checker.close()
+
+
+def test_a_worker_that_cannot_start_fails_the_episode_and_judges_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "_WORKER", "/nowhere/worker.py")
+    checker = Judge()
+    with pytest.raises(AnswerCheckError, match=r"cannot be started: EOFError .* Remedy: see what `.*worker.py` says"):
+        checker.compare("4k", "k*4")
+    monkeypatch.undo()
+    assert checker.compare("4k", "k*4").is_equal
     checker.close()
 
 
