@@ -46,7 +46,8 @@ class SandboxLease:
         """Open a session, start the sandbox before if none of the process's environments has.
 
         Raises:
-            EnvConfigError: programs cannot be isolated on this machine; the message says what could be done.
+            EnvConfigError: programs cannot be isolated on this machine, or a package is not installed; the message says what
+                could be done.
             SandboxError: the sandbox cannot be started again.
         """
         return self._sandbox().session()
@@ -93,7 +94,7 @@ class SandboxLease:
             sandbox = _shared[key].sandbox
         try:
             return sandbox.start()
-        except (SandboxUnavailableError, IsolationError, EnvConfigError) as error:
+        except (SandboxUnavailableError, IsolationError) as error:
             raise EnvConfigError(
                 f"TIRMath cannot run programs on this machine: {error} Remedy: docs/sandbox.md says what namespaces need; "
                 "env_config.unsafe_no_isolation=true runs programs without isolation, not as root."

@@ -128,6 +128,16 @@ def test_a_machine_that_cannot_isolate_programs_is_told_at_the_first_episode(mon
     env.close()
 
 
+def test_a_package_that_is_not_installed_is_no_matter_of_isolation(sandbox: object) -> None:
+    env = _small(packages=["no_such_package"])
+    with pytest.raises(
+        EnvConfigError, match=r"the package 'no_such_package' is not installed\. Remedy: pip install"
+    ) as told:
+        env.reset()
+    assert "unsafe_no_isolation" not in str(told.value)
+    env.close()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused")
 def test_running_without_isolation_is_refused_for_root() -> None:
     env = _small(unsafe_no_isolation=True)
