@@ -40,14 +40,16 @@ def build_index(documents: Iterable[tuple[str, str]], folder: Path | None = None
 
     Raises:
         EnvConfigError: an id occurs twice.
+        OSError: the folder cannot be written, or the disk has no room.
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="bm25-") as passing:
             arrays, facts = _built(documents, Path(passing), block)
             return Bm25Index({name: np.array(values) for name, values in arrays.items()}, facts["num_with_terms"])
     folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as passing:
+        scratch = Path(passing) / "index"  # not the temporary folder itself: that one only its maker may read
+        scratch.mkdir()
         arrays, facts = _built(documents, scratch, block)
         for name, values in arrays.items():
             if not (scratch / f"{name}.npy").exists():
@@ -57,8 +59,6 @@ def build_index(documents: Iterable[tuple[str, str]], folder: Path | None = None
         if folder.exists():
             shutil.rmtree(folder)
         os.replace(scratch, folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return open_index(folder)
 
 
@@ -75,7 +75,7 @@ def open_index(folder: Path) -> Bm25Index:
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
         if len(arrays["docs"]) != facts["postings"] or len(arrays["divisors"]) != facts["postings"]:
             raise ValueError(f"it has {len(arrays['docs'])} postings, wanted {facts['postings']}")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, EOFError, ValueError, KeyError, AttributeError) as error:
         raise EnvConfigError(
             f"the index folder {str(folder)!r} cannot be read: {error}. Remedy: build it anew."
         ) from error
@@ -213,8 +213,15 @@ def _joined(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _array_on_disk(path: Path, dtype: Any, size: int) -> np.ndarray:
-    """Return a new array in a file; an ordinary empty one when there is nothing to hold (nothing can be mapped then)."""
+    """Return a new array in a file; an ordinary empty one when there is nothing to hold (nothing can be mapped then).
+
+    Raises:
+        OSError: there is no room for it. Found out here: a write to a mapped page without a place on the disk is SIGBUS.
+    """
     if not size:
         np.save(path, np.zeros(0, dtype))
         return np.zeros(0, dtype)
-    return np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(size,))
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(size,))
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array

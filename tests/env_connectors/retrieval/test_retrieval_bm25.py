@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from env_connectors import EnvConfigError
-from env_connectors.retrieval import build_index, open_index
+from env_connectors.retrieval import build, build_index, open_index
 from env_connectors.retrieval.bm25 import quantised
 
 _DOCS = [("b", "red shoe"), ("a", "red shoe"), ("c", "a red red hat for the red box"), ("d", ""), ("e", "blue shoe")]
@@ -66,6 +66,11 @@ def test_an_id_twice_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(EnvConfigError, match="document id 'a' occurs twice"):
         build_index([("a", "red"), ("a", "blue")], tmp_path / "index")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_written_by_mapping_have_their_room_on_the_disk(tmp_path: Path) -> None:
+    build._array_on_disk(path := tmp_path / "docs.npy", np.int32, 100_000)  # without it a full disk kills the process
+    assert path.stat().st_blocks * 512 >= path.stat().st_size >= 400_000
 
 
 def test_a_folder_that_is_no_index_is_named(tmp_path: Path) -> None:
