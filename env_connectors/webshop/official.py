@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +66,7 @@ def official_catalogue(files: OfficialFiles, num_products: int | None = None) ->
         EnvConfigError: a file is missing, cut short, or not of its kind.
     """
     for key, path in files.by_key.items():
-        if not path.is_file():
+        if not os.path.isfile(path):  # Path.is_file raises when the name is too long
             raise EnvConfigError(f"{key}={str(path)!r} is not there. Wanted: {_KINDS[key]}.")
     if files.cache_dir is None and files.products.stat().st_size <= _IN_MEMORY:
         return MemoryCatalogue(read_products(files, num_products), contents_mark(files, num_products))
@@ -76,7 +78,7 @@ def contents_mark(files: OfficialFiles, num_products: int | None) -> str:
     """Return a mark of the contents of the files: 16 hex digits, wherever they lie."""
     whole = hashlib.sha256(str(num_products).encode())
     for key, path in files.by_key.items():
-        with path.open("rb") as file:
+        with _reading(key, path), path.open("rb") as file:
             whole.update(f"{key} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode())
     return f"official {whole.hexdigest()[:16]}"
 
@@ -104,7 +106,14 @@ def read_products(files: OfficialFiles, num_products: int | None = None) -> Iter
         if asin == "nan" or len(asin) > _MOST_ASIN_CHARS or asin in seen:
             continue
         seen.add(asin)
-        yield _product(item, attributes.get(asin, {}), human.get(asin, []))
+        entry = f"entry {asin!r}"
+        with _in_form("attributes_file", files.attributes, entry):
+            own, request = _machine_texts(attributes.get(asin, {}))
+        with _in_form("human_file", files.human or Path(), entry):
+            requests = _human_requests(human.get(asin, []))
+        with _in_form("products_file", files.products, f"entry {number}, {asin!r},"):
+            product = _product(item, own, request, requests)
+        yield product
 
 
 def stream_array(path: Path, key: str) -> Iterator[Any]:
@@ -115,7 +124,7 @@ def stream_array(path: Path, key: str) -> Iterator[Any]:
     """
     decoder, number = json.JSONDecoder(), 0
     try:
-        with path.open(encoding="utf-8") as file:
+        with _reading(key, path), path.open(encoding="utf-8") as file:
             text = file.read(_CHUNK).lstrip("\ufeff \t\r\n")
             if not text.startswith("["):
                 raise _wrong_kind(key, path, f"it begins with {text[:20]!r}")
@@ -141,6 +150,29 @@ def stream_array(path: Path, key: str) -> Iterator[Any]:
                 number, at = number + 1, after
     except UnicodeDecodeError as error:
         raise EnvConfigError(f"{key}={str(path)!r} is no text in UTF-8: {error}.") from error
+    except RecursionError as error:
+        raise _wrong_kind(key, path, f"entry {number} is nested too deeply") from error
+
+
+@contextmanager
+def _reading(key: str, path: Path) -> Iterator[None]:
+    """Name the file that cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvConfigError(f"{key}={str(path)!r} cannot be read: {error.strerror or error}.") from error
+
+
+@contextmanager
+def _in_form(key: str, path: Path, entry: str) -> Iterator[None]:
+    """Name the file and the entry of which something is missing or of another type."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        seen = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise EnvConfigError(
+            f"{key}={str(path)!r}: {entry} is not in the official form: {seen}. Wanted: {_KINDS[key]}."
+        ) from error
 
 
 def _skip(text: str, at: int) -> int:
@@ -151,7 +183,10 @@ def _skip(text: str, at: int) -> int:
 
 def _by_asin(path: Path, key: str, kind: type) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        with _reading(key, path):
+            found = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise _wrong_kind(key, path, "it is nested too deeply") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise EnvConfigError(
             f"{key}={str(path)!r} is no whole JSON file: {error}. Remedy: get the whole file."
@@ -179,7 +214,9 @@ def _check_product(item: Any, number: int, path: Path) -> None:
         raise _wrong_kind("products_file", path, f"entry {number} has no {', '.join(missing) or 'asin in words'}")
 
 
-def _product(item: Mapping[str, Any], about: Mapping[str, Any], human: list[Mapping[str, Any]]) -> Product:
+def _product(
+    item: Mapping[str, Any], attributes: tuple[str, ...], request: Instruction | None, requests: tuple[Instruction, ...]
+) -> Product:
     prices, price_text = _prices(item.get("pricing"))
     bullets = item["small_description"]
     images = item["images"] or [""]
@@ -192,30 +229,44 @@ def _product(item: Mapping[str, Any], about: Mapping[str, Any], human: list[Mapp
         query=_text(item["query"]).lower().strip(),
         product_category=_text(item["product_category"]),
         options=_options(item["customization_options"]),
-        attributes=tuple(about["attributes"]) if "attributes" in about else _NO_ATTRIBUTES,
+        attributes=attributes,
         prices=prices,
         price_text=price_text,
         reviews=tuple(_review(review) for review in item.get("reviews") or []),
         image=_text(images[0]),
-        requests=tuple(
-            Instruction(
-                _text(one["instruction"]), tuple(one["instruction_attributes"]), tuple(one["instruction_options"])
-            )
-            for one in human
-            if one.get("instruction_attributes")
-        ),
-        request=_machine_request(about),
+        requests=requests,
+        request=request,
     )
 
 
-def _machine_request(about: Mapping[str, Any]) -> Instruction | None:
+def _human_requests(entries: list[Mapping[str, Any]]) -> tuple[Instruction, ...]:
+    return tuple(
+        Instruction(
+            _text(one["instruction"]), _texts(one, "instruction_attributes"), _texts(one, "instruction_options")
+        )
+        for one in entries
+        if one.get("instruction_attributes")
+    )
+
+
+def _machine_texts(about: Mapping[str, Any]) -> tuple[tuple[str, ...], Instruction | None]:
+    """Return the attributes of a product, and its machine-written instruction if it has one."""
+    attributes = _texts(about, "attributes") if "attributes" in about else _NO_ATTRIBUTES
     if not about.get("instruction") or not about.get("instruction_attributes"):
-        return None
-    return Instruction(about["instruction"], tuple(about["instruction_attributes"]))
+        return attributes, None
+    return attributes, Instruction(_text(about["instruction"]), _texts(about, "instruction_attributes"))
 
 
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
+
+
+def _texts(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return a list of texts; a single text is none: its letters would be taken for texts."""
+    values = entry[name]
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{name} is no list of texts")
+    return tuple(values)
 
 
 def _review(review: Mapping[str, Any]) -> Review:

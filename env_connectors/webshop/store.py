@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from env_connectors.errors import EnvConfigError
 from env_connectors.retrieval import build_index, open_index
 from env_connectors.webshop.products import Product, draw_rank, product_of, remembered_search
 
-FORMAT = "webshop-store/1"
+FORMAT = "webshop-store/2"
 _FACTS, _PRODUCTS, _INDEX = "store.json", "products.sqlite", "index"
 _BATCH = 1000
 _KEPT = 2048
@@ -37,30 +38,35 @@ def open_store(folder: Path, products: Callable[[], Iterable[Product]], mark: Ca
         EnvConfigError: the folder cannot be written or read.
     """
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with (folder.parent / f".{folder.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / _FACTS).exists():
-                _build(folder, products(), mark())
-    except OSError as error:
+        if not (folder / _FACTS).exists():  # else nothing is written: it may lie where one can only read
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with (folder.parent / f".{folder.name}.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not (folder / _FACTS).exists():
+                    _build(folder, products(), mark())
+    except (OSError, sqlite3.Error) as error:
         raise EnvConfigError(
-            f"the product files cannot be kept in {str(folder)!r}: {error}. Remedy: cache_dir of a place to write to."
+            f"the product files cannot be kept in {str(folder)!r}: {error}. Remedy: cache_dir of a place to write to, with "
+            "room for them."
         ) from error
     return StoreCatalogue(folder)
 
 
 def _build(folder: Path, products: Iterable[Product], mark: str) -> None:
-    scratch = folder.parent / f".{folder.name}.{os.getpid()}"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
+    """Build the store; the caller holds its lock."""
+    for left in folder.parent.glob(f".{folder.name}.build-*"):
+        shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
+    scratch = folder.parent / f".{folder.name}.build-{os.getpid()}"
+    scratch.mkdir()
     try:
-        connection = sqlite3.connect(scratch / _PRODUCTS)
-        connection.execute("PRAGMA journal_mode=OFF")
-        connection.execute(_TABLE)
-        index = build_index(_kept(products, connection), scratch / _INDEX)
-        connection.commit()
-        connection.close()
-        (scratch / _FACTS).write_text(json.dumps({"format": FORMAT, "mark": mark, "products": len(index)}))
+        with closing(sqlite3.connect(scratch / _PRODUCTS)) as connection:
+            connection.execute("PRAGMA journal_mode=OFF")
+            connection.execute(_TABLE)
+            index = build_index(_kept(products, connection), scratch / _INDEX)
+            connection.commit()
+        size = (scratch / _PRODUCTS).stat().st_size
+        facts = {"format": FORMAT, "mark": mark, "products": len(index), "bytes": size}
+        (scratch / _FACTS).write_text(json.dumps(facts))
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(scratch, folder)
     finally:
@@ -94,10 +100,16 @@ class StoreCatalogue:
             if facts["format"] != FORMAT:
                 raise ValueError(f"its format is {facts['format']!r}, wanted {FORMAT!r}")
             self.mark: str = facts["mark"]
+            size = facts["bytes"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise EnvConfigError(f"{str(folder)!r} is no product store: {error}. Remedy: remove it.") from error
         self._path = (folder / _PRODUCTS).resolve()
-        self._index = open_index(folder / _INDEX)
+        try:
+            if (found := self._path.stat().st_size) != size:
+                raise OSError(f"{_PRODUCTS} has {found} bytes, wanted {size}")
+            self._index = open_index(folder / _INDEX)
+        except (OSError, EnvConfigError) as error:
+            raise self._damaged(str(error)) from error
         self._search = remembered_search(self._index)
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -148,8 +160,15 @@ class StoreCatalogue:
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
         with self._lock:
-            if self._connection is None or self._process != os.getpid():
-                address = f"{self._path.as_uri()}?mode=ro&immutable=1"
-                self._connection = sqlite3.connect(address, uri=True, check_same_thread=False)
-                self._process = os.getpid()
-            return self._connection.execute(query, values).fetchall()
+            try:
+                if self._connection is None or self._process != os.getpid():
+                    address = f"{self._path.as_uri()}?mode=ro&immutable=1"
+                    self._connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+                    self._process = os.getpid()
+                return self._connection.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._damaged(str(error)) from error
+
+    def _damaged(self, seen: str) -> EnvConfigError:
+        folder = str(self._path.parent)
+        return EnvConfigError(f"the product store {folder!r} is damaged: {seen}. Remedy: remove it, to build it anew.")

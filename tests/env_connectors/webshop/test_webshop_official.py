@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import os
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +152,90 @@ def test_a_failed_build_leaves_nothing(small_files: OfficialFiles, tmp_path: Pat
     with pytest.raises(EnvConfigError, match="ends or breaks off"):
         official_catalogue(replace(small_files, cache_dir=tmp_path / "kept"))
     assert [path for path in (tmp_path / "kept").iterdir() if path.is_dir()] == []
+
+
+def test_what_a_killed_build_left_goes_with_the_next_one(small_files: OfficialFiles, tmp_path: Path) -> None:
+    files = replace(small_files, cache_dir=tmp_path / "kept")
+    official_catalogue(files)
+    built = next((tmp_path / "kept").glob("webshop-*"))
+    (built / "store.json").unlink()
+    built.rename(left := built.with_name(f".{built.name}.build-123456"))
+    assert len(official_catalogue(files)) == 3 and not left.exists()
+
+
+def test_a_store_that_is_there_is_read_without_writing(small_files: OfficialFiles, tmp_path: Path) -> None:
+    files = replace(small_files, cache_dir=tmp_path / "kept")
+    official_catalogue(files)
+    lock = next((tmp_path / "kept").glob(".webshop-*.lock"))
+    lock.unlink()
+    lock.mkdir()  # nobody, root included, can open it to write
+    assert len(official_catalogue(files)) == 3
+
+
+def test_a_store_can_be_read_by_others(small_files: OfficialFiles, tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        official_catalogue(replace(small_files, cache_dir=tmp_path / "kept"))
+    finally:
+        os.umask(old)
+    made = [path for path in (tmp_path / "kept").rglob("*") if not path.name.startswith(".")]
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o755, 0o644}
+
+
+@pytest.mark.parametrize("file", ["products.sqlite", "index/docs.npy", "index/id_bytes.npy"])
+@pytest.mark.parametrize("damage", [None, b"", b"\0" * 40], ids=["gone", "empty", "zeros"])
+def test_a_damaged_store_is_named(small_files: OfficialFiles, tmp_path: Path, file: str, damage: bytes | None) -> None:
+    files = replace(small_files, cache_dir=tmp_path / "kept")
+    official_catalogue(files)
+    path = next((tmp_path / "kept").glob("webshop-*")) / file
+    path.unlink() if damage is None else path.write_bytes(damage)
+    with pytest.raises(EnvConfigError, match=r"product store .* is damaged: .* Remedy: remove it"):
+        official_catalogue(files)
+
+
+def test_a_database_without_room_is_named(
+    small_files: OfficialFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("env_connectors.webshop.store._kept", full)
+    with pytest.raises(EnvConfigError, match=r"cannot be kept in .* disk is full\. Remedy: cache_dir of a place"):
+        official_catalogue(replace(small_files, cache_dir=tmp_path / "kept"))
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("items_shuffle.json", "customization_options", [1], r"products_file=.* entry 1, 'B000000001',"),
+        ("items_shuffle.json", "reviews", [None], r"products_file=.* entry 1, 'B000000001',"),
+        ("items_ins_v2.json", "attributes", "lead free", r"attributes_file=.*'B000000001'.* attributes is no list of texts"),
+        ("items_human_ins.json", "instruction_options", [1], r"human_file=.*'B000000001'.* instruction_options is no list"),
+        ("items_human_ins.json", "instruction", ..., r"human_file=.*'B000000001'.* no 'instruction'"),
+    ],
+)  # fmt: skip
+def test_an_entry_of_another_form_is_named(
+    small_files: OfficialFiles, tmp_path: Path, name: str, key: str, value: Any, message: str
+) -> None:
+    content = json.loads((tmp_path / name).read_text())
+    entry = content[1] if isinstance(content, list) else content["B000000001"]
+    entry = entry[0] if name == "items_human_ins.json" else entry
+    entry[key] = value
+    if value is ...:
+        del entry[key]
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(EnvConfigError, match=message):
+        list(read_products(small_files))
+
+
+@pytest.mark.parametrize("key", ["products", "attributes", "human"])
+def test_a_file_that_cannot_be_read_is_named_itself(small_files: OfficialFiles, tmp_path: Path, key: str) -> None:
+    files = replace(small_files, cache_dir=tmp_path / "kept", **{key: Path("/proc/self/mem")})  # reading it is an error
+    with pytest.raises(EnvConfigError, match=rf"^{key}_file='/proc/self/mem' cannot be read"):
+        official_catalogue(files)
+    getattr(small_files, key).write_text("[" * 200_000)
+    with pytest.raises(EnvConfigError, match=rf"^{key}_file=.* nested too deeply"):
+        official_catalogue(small_files)
 
 
 def test_the_thousand_products_read_as_the_original_indexes_them(
