@@ -32,11 +32,13 @@ def env_creator(env_id: str) -> Callable[..., Any]:
 
 
 def check_arguments(path: str, creator: Callable[..., Any], config: Mapping[str, Any]) -> None:
-    """Refuse an argument that ``creator`` does not take.
+    """Refuse an argument that ``creator`` does not take, and a render_mode that Gymnasium could not read.
 
     Raises:
         EnvConfigError: with the key below ``path``, the nearest and the allowed arguments.
     """
+    if not isinstance(mode := config.get("render_mode"), (str, type(None))):
+        raise EnvConfigError(f"{path}.render_mode={mode!r} is not allowed. Allowed: None or a name.")
     parameters = inspect.signature(creator).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return

@@ -32,7 +32,7 @@ from env_connectors.webshop.official import OfficialFiles
 from env_connectors.webshop.products import price_of
 from env_connectors.webshop.reward import Goal, Score, score_purchase
 from env_connectors.webshop.session import Session
-from env_connectors.webshop.shop import ShopSettings, open_shop
+from env_connectors.webshop.shop import ShopSettings, check_flag, open_shop
 from env_connectors.webshop.statistics import action_statistics
 
 OBSERVATIONS = ("text", "text_rich", "url", "compact")
@@ -111,6 +111,7 @@ class WebShopEnv(TextEnv):
         for key, value, allowed in (("observation", observation, OBSERVATIONS), ("reward", reward, REWARDS)):
             if value not in allowed:
                 raise EnvConfigError(f"{key}={value!r} is not known. Allowed: {', '.join(allowed)}.")
+        check_flag("show_attributes", show_attributes)
         self._nouns = noun_finder(nouns)
         settings = ShopSettings(
             files=_files(products_file, attributes_file, human_file, cache_dir),
@@ -251,8 +252,12 @@ class WebShopEnv(TextEnv):
 def _files(
     products: str | Path | None, attributes: str | Path | None, human: str | Path | None, cache_dir: str | Path | None
 ) -> OfficialFiles | None:
+    others = {"attributes_file": attributes, "human_file": human, "cache_dir": cache_dir}
+    for key, value in {"products_file": products, **others}.items():
+        if value is not None and (not isinstance(value, (str, Path)) or str(value) == "" or "\0" in str(value)):
+            raise EnvConfigError(f"{key}={value!r} is not allowed. Allowed: None or a path.")
     if products is None:
-        for key, value in (("attributes_file", attributes), ("human_file", human), ("cache_dir", cache_dir)):
+        for key, value in others.items():
             if value is not None:
                 raise EnvConfigError(f"{key}={str(value)!r} is read with products_file only. Remedy: products_file.")
         return None

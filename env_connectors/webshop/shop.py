@@ -22,6 +22,16 @@ FULL_TEST, FULL_VALIDATION, FULL_GOALS = 500, 1000, 12_087
 """Held-out goals of the original split, and the number of its human goals: smaller sets are split in this proportion."""
 
 
+def check_flag(key: str, value: object) -> None:
+    """Refuse what is neither true nor false; a text such as 'no' would count as true.
+
+    Raises:
+        EnvConfigError: with the key, its value and what is allowed.
+    """
+    if not isinstance(value, bool):
+        raise EnvConfigError(f"{key}={value!r} is not allowed. Allowed: true, false.")
+
+
 @dataclass(frozen=True)
 class ShopSettings:
     """What a shop is made of; see WebShopEnv for the meaning of each."""
@@ -53,6 +63,12 @@ class ShopSettings:
             value = getattr(self, key)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise EnvConfigError(f"{key}={value!r} is not allowed. Allowed: None or whole numbers from 1.")
+        for key in ("n_validation", "n_test"):
+            value = getattr(self, key)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise EnvConfigError(f"{key}={value!r} is not allowed. Allowed: None or whole numbers from 0.")
+        for key in ("only_reachable", "parity"):
+            check_flag(key, getattr(self, key))
 
 
 @dataclass(frozen=True)

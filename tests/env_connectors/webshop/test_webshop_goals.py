@@ -155,6 +155,16 @@ def test_the_thousand_products_give_the_goals_of_the_original(thousand_products:
         ({"reward": "all"}, r"reward='all' is not known\. Allowed: success, score"),
         ({"human_file": "x.json"}, "human_file='x.json' is read with products_file only"),
         ({"products_file": "x.json"}, "products_file='x.json' needs attributes_file"),
+        ({"products_file": 5}, "products_file=5 is not allowed. Allowed: None or a path"),
+        ({"products_file": "p", "attributes_file": ""}, "attributes_file='' is not allowed. Allowed: None or a path"),
+        ({"products_file": "p" * 5000, "attributes_file": "a"}, "products_file='p.* is not there. Wanted: a list"),
+        ({"cache_dir": "a\0b"}, r"cache_dir='a\\x00b' is not allowed"),
+        ({"parity": "no"}, "parity='no' is not allowed. Allowed: true, false"),
+        ({"only_reachable": []}, r"only_reachable=\[\] is not allowed. Allowed: true, false"),
+        ({"show_attributes": "false"}, "show_attributes='false' is not allowed. Allowed: true, false"),
+        ({"n_test": "x"}, "n_test='x' is not allowed. Allowed: None or whole numbers from 0"),
+        ({"n_validation": []}, r"n_validation=\[\] is not allowed. Allowed: None or whole numbers from 0"),
+        ({"max_turns": True}, "max_turns=True is not allowed. Allowed: whole numbers from 1"),
     ],
 )
 def test_what_no_shop_can_be_made_of_is_named(settings: dict[str, Any], message: str) -> None:
