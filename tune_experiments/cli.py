@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import json
 import os
 import shlex
@@ -284,7 +285,16 @@ def _view(options: argparse.Namespace) -> int:
 def _play(options: argparse.Namespace) -> int:
     from tune_experiments.play import play
 
-    play(options.id, options.overrides, task_id=options.task, split=options.split, oracle=options.oracle)
+    for stream in (
+        sys.stdin,
+        sys.stdout,
+    ):  # a byte that is no letter, a letter that the terminal has not: a sign for it
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        play(options.id, options.overrides, task_id=options.task, split=options.split, oracle=options.oracle)
+    except BrokenPipeError:  # who read along, as `| head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the last flush fails again
     return EXIT_OK
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,24 +71,32 @@ def view(folder: Path, out: Path | None = None, *, most_chars: int = MOST_CHARS)
 def _read(file: Path, folder: Path, found: _Found, most_chars: int) -> None:
     """Add the records of a file; a line that is none is noted, a file for which there is no room is counted."""
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError as error:
         found.unreadable.append(f"{file}: {error.strerror or error}")
         return
     trial = str(file.parent.parent.relative_to(folder))
     for number, line in reversed(list(enumerate(lines, start=1))):
+        if not line.strip():
+            continue
         if found.left_out or found.chars + len(line) > most_chars:
             found.left_out += 1
             continue
         try:
-            record = json.loads(line)
-        except ValueError:
+            record = json.loads(line, parse_float=_finite, parse_constant=_finite)
+        except (ValueError, RecursionError):
             record = None
         if not _is_record(record):
             found.unreadable.append(f"{file}, line {number}")
             continue
         found.chars += len(line)
         found.records.append({**record, "trial": trial})
+
+
+def _finite(text: str) -> float | None:
+    """Return a number that a browser reads too: it refuses all of the data for one NaN or Infinity."""
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 def _is_record(record: Any) -> bool:
@@ -121,12 +131,16 @@ def _facts(records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _write(page: Path, html: str) -> None:
+    page = Path(os.path.realpath(page))
     half = page.with_name(f"{page.name}.half")
     try:
+        if os.path.lexists(page) and not page.is_file():  # a device, say: a file would take its place
+            raise OSError(errno.EINVAL, "it is no ordinary file")
         half.write_text(html, encoding="utf-8", errors="replace")  # half of a surrogate pair, say
         half.replace(page)
     except OSError as error:
-        half.unlink(missing_ok=True)
+        with suppress(OSError):
+            half.unlink(missing_ok=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise ConfigError(f"the page cannot be written to {page}: {error.strerror or error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 
 import pytest
 
@@ -56,6 +57,27 @@ def test_interrupt_leaves_with_code_130(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr("sys.stdin", Interrupted())
     assert main(["play", GUESS]) == 130
     assert capsys.readouterr().err == "stopped\n"
+
+
+def test_bytes_that_are_no_text_and_letters_that_a_terminal_has_not_are_shown_as_signs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xc3(\ncaf\xc3\xa9\n"), "utf-8"))
+    monkeypatch.setattr("sys.stdout", out := io.TextIOWrapper(shown, "ascii"))
+    assert main(["play", GUESS]) == 0
+    out.flush()
+    text = shown.getvalue().decode("ascii")
+    assert "> ??(\n" in text and "> caf?\n" in text and text.endswith("left after 2 turns, return 0\n")
+
+
+def test_a_reader_who_goes_away_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setattr("sys.stdin", io.StringIO("3\n"))
+    with os.fdopen(writing, "w") as out:
+        monkeypatch.setattr("sys.stdout", out)
+        assert main(["play", GUESS]) == 0
 
 
 def test_oracle_answers_when_asked_for_and_only_then(

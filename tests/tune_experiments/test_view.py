@@ -115,17 +115,37 @@ def test_lines_that_are_no_records_are_named(tmp_path: Path, capsys: pytest.Capt
         ("nowhere", None, "is not a directory. Give the folder of a run."),
         ("empty", None, "A run with reporting.record_trajectories=8 writes 8 of each iteration."),
         ("run", "missing/page.html", "cannot be written to"),
+        ("run", "p" * 300, "cannot be written to"),
+        ("run", "pipe", "cannot be written to"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(
     folder: str, out: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     _write(tmp_path / "run", 1, [json.dumps(_record(1))])
     arguments = ["view", str(tmp_path / folder), *(["--out", str(tmp_path / out)] if out else [])]
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("configuration error: ") and message in line
+    assert not (tmp_path / "pipe").is_file()
+
+
+def test_numbers_that_a_browser_refuses_are_none(tmp_path: Path) -> None:
+    turn = '{"reward": NaN, "advantage": -Infinity, "ratio_max": 1e999, "ratio_min": 0.5}'
+    _write(tmp_path, 1, ['{"iteration": 1, "turns": [' + turn + "]}"])
+    (record,) = _Page(view(tmp_path).page.read_text()).records
+    assert record["turns"] == [{"reward": None, "advantage": None, "ratio_max": None, "ratio_min": 0.5}]
+
+
+def test_lines_of_any_kind_do_not_hide_the_others(tmp_path: Path) -> None:
+    seen = json.dumps(_record(1, text="a\u2028b\x85c"), ensure_ascii=False)
+    _write(tmp_path, 1, ["", seen, '{"turns": [], "deep": ' + "[" * 100_000, ""])
+    viewed = view(tmp_path)
+    (record,) = _Page(viewed.page.read_text()).records
+    assert record["turns"][0]["action"] == "a\u2028b\x85c"
+    assert viewed.notes == [f"1 could not be read: {tmp_path / 'trajectories' / 'iteration_000001.jsonl'}, line 3."]
 
 
 @pytest.mark.skipif("ARLARENA_CHROMIUM" not in os.environ, reason="ARLARENA_CHROMIUM does not name a Chromium")
