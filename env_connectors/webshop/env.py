@@ -21,6 +21,7 @@ import hashlib
 from dataclasses import asdict
 from pathlib import Path
 
+from env_connectors.arguments import check_flag
 from env_connectors.errors import EnvConfigError, EnvContractError
 from env_connectors.task_panel import Task
 from env_connectors.text_env import StopReason, TextEnv, TextStep
@@ -32,7 +33,7 @@ from env_connectors.webshop.official import OfficialFiles
 from env_connectors.webshop.products import price_of
 from env_connectors.webshop.reward import Goal, Score, score_purchase
 from env_connectors.webshop.session import Session
-from env_connectors.webshop.shop import ShopSettings, check_flag, open_shop
+from env_connectors.webshop.shop import ShopSettings, open_shop
 from env_connectors.webshop.statistics import action_statistics
 
 OBSERVATIONS = ("text", "text_rich", "url", "compact")

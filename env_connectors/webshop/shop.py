@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from env_connectors.arguments import check_flag
 from env_connectors.errors import EnvConfigError
 from env_connectors.task_panel import Task, TaskSet
 from env_connectors.webshop.goals import goal_content, goals_of
@@ -20,16 +21,6 @@ GOALS = ("human", "machine")
 SPLITS_BY = ("option", "product")
 FULL_TEST, FULL_VALIDATION, FULL_GOALS = 500, 1000, 12_087
 """Held-out goals of the original split, and the number of its human goals: smaller sets are split in this proportion."""
-
-
-def check_flag(key: str, value: object) -> None:
-    """Refuse what is neither true nor false; a text such as 'no' would count as true.
-
-    Raises:
-        EnvConfigError: with the key, its value and what is allowed.
-    """
-    if not isinstance(value, bool):
-        raise EnvConfigError(f"{key}={value!r} is not allowed. Allowed: true, false.")
 
 
 @dataclass(frozen=True)
