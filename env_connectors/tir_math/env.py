@@ -347,11 +347,8 @@ def _paths(name: str, given: str | Path | Sequence[str | Path] | None) -> tuple[
     if given is None and name != "data":
         return ()
     paths: Any = [given] if isinstance(given, (str, Path)) else given
-    if (
-        not isinstance(paths, (list, tuple))
-        or not paths
-        or not all(isinstance(path, (str, Path)) and str(path) for path in paths)
-    ):
+    is_list = isinstance(paths, (list, tuple)) and len(paths) > 0
+    if not is_list or not all(isinstance(path, (str, Path)) and str(path) for path in paths):
         allowed = "'generated', a file, or a list of files" if name == "data" else "a file or a list of files"
         raise EnvConfigError(f"{name}={shown(given)} is not allowed. Allowed: {allowed}.")
     if len(paths) > 1 and GENERATED in map(str, paths):
