@@ -136,6 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.set_defaults(run=_envs_list)
     check = envs.add_parser("check", help="run the conformance check on an environment")
     check.add_argument("id", help="Gymnasium id, `module:id` for your own")
+    check.add_argument("overrides", nargs="*", metavar="environment.env_config={...}")
     check.add_argument("--episodes", type=int, default=4)
     check.set_defaults(run=_envs_check)
     gold = envs.add_parser(
@@ -358,12 +359,15 @@ def _envs_list(options: argparse.Namespace) -> int:
 def _envs_check(options: argparse.Namespace) -> int:
     from arlarena_rllib.config import check_environment
     from arlarena_rllib.errors import ConfigError
+    from arlarena_rllib.rollout.envs import bare_text_env
     from env_connectors.check_env import check_text_env
+    from tune_experiments.play import env_config
 
     check_environment(options.id)
     if options.episodes < 1:
         raise ConfigError(f"--episodes={options.episodes} must be at least 1")
-    check_text_env(options.id, episodes=options.episodes)
+    config = env_config(options.id, options.overrides) if options.overrides else None
+    check_text_env(bare_text_env(options.id, config) if config else options.id, episodes=options.episodes)
     print(f"{options.id}: conforms")
     return EXIT_OK
 

@@ -98,7 +98,7 @@ def _task_set(catalogue: Catalogue, settings: ShopSettings) -> TaskSet:
     if not goals:
         raise EnvConfigError(
             f"goals={settings.goals!r}: none of {len(catalogue)} products has such an instruction. "
-            "Remedy: the other kind of goals, or the file that holds them."
+            "Remedy: the other kind of goals, or human_file (for 'human') or attributes_file (for 'machine') that has them."
         )
     keys = split_keys([goal for _, goal in goals], settings.split_by)
     mark = {"catalogue": catalogue.mark, "price_seed": settings.price_seed}

@@ -50,3 +50,11 @@ def test_command_counts_and_its_exit_code_follows(capsys: pytest.CaptureFixture[
         == 1
     )
     assert main(["envs", "gold", "arlarena/Sokoban-6x6-1-v0", "--num-tasks", "0"]) == 2
+
+
+def test_an_environment_is_checked_with_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["envs", "check", "arlarena/Guess-v0", "--episodes", "1"]
+    assert main([*command, "environment.env_config={max_turns: 5}"]) == 0
+    assert capsys.readouterr().out == "arlarena/Guess-v0: conforms\n"
+    assert main([*command, "environment.env_config={max_turn: 5}"]) == 2
+    assert "Nearest: 'max_turns'" in capsys.readouterr().err
