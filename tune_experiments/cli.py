@@ -18,6 +18,8 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+# A trial stays in the folder of the command: else relative paths in env_config are found before it starts, and not in it.
+os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
 
 EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -67,3 +70,10 @@ def test_failed_trials_are_told_with_the_command_that_runs_them_again(
     error = capsys.readouterr().err
     assert "failed:  sampo default seed 1: no memory" in error
     assert "run them again with: arlarena sweep methods --size cpu --retry-failed" in error
+
+
+def test_a_trial_of_the_command_finds_relative_paths_where_the_command_was_given() -> None:
+    command = "import os, tune_experiments.cli; print(os.environ['RAY_CHDIR_TO_TRIAL_DIR'])"
+    without = {name: value for name, value in os.environ.items() if name != "RAY_CHDIR_TO_TRIAL_DIR"}
+    told = subprocess.run([sys.executable, "-c", command], env=without, capture_output=True, text=True, check=True)
+    assert told.stdout == "0\n"
