@@ -222,6 +222,17 @@ class TIRMathEnv(TextEnv):
             right.append(self._style.answer.format(self._problem.answer))
         return [*right, *oracle.slips(self._problem, self._style, self._outputs)]
 
+    def slips(self) -> list[str]:
+        """Return what a hasty student does instead of computing: it says the answer at once.
+
+        It is the right one, as if worked out in the head, since only won episodes are demonstrated. A clone that cannot do
+        that has learned to guess, until RL finds that programs pay.
+        """
+        is_open = self._problem is not None and self._answer is None and not self._void_turns
+        if not is_open or self._outputs or not self._problem.program:
+            return []
+        return [self._style.answer.format(self._problem.answer)]
+
     def close(self) -> None:
         """End the episode's session; with the last environment of the process, also sandbox and judge."""
         self._end_session()
