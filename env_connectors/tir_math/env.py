@@ -228,10 +228,10 @@ class TIRMathEnv(TextEnv):
         It is the right one, as if worked out in the head, since only won episodes are demonstrated. A clone that cannot do
         that has learned to guess, until RL finds that programs pay.
         """
-        is_open = self._problem is not None and self._answer is None and not self._void_turns
-        if not is_open or self._outputs or not self._problem.program:
+        problem = self._problem
+        if problem is None or not problem.program or self._outputs or self._answer is not None or self._void_turns:
             return []
-        return [self._style.answer.format(self._problem.answer)]
+        return [self._style.answer.format(problem.answer)]
 
     def close(self) -> None:
         """End the episode's session; with the last environment of the process, also sandbox and judge."""

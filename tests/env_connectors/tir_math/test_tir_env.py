@@ -83,7 +83,7 @@ def test_what_is_known_is_not_computed_again_and_the_last_turn_answers(make_tir:
     assert [action for _, action in env.plan()] == [answer]
 
 
-def test_right_answers_are_no_slips_before_anything_was_computed(make_tir: Make) -> None:
+def test_right_answers_are_not_admissible_before_anything_was_computed(make_tir: Make) -> None:
     env = make_tir(style="tags")
     _, info = _start(env)
     right = f"<answer>{_answer(env)}</answer>"
@@ -273,3 +273,15 @@ def test_plan_and_act_before_reset_are_refused() -> None:
     assert env.admissible() == []
     with pytest.raises(EnvContractError, match=r"call reset\(\) first"):
         env.plan()
+
+
+def test_hasty_student_says_the_answer_only_while_nothing_was_computed(make_tir: Make) -> None:
+    env = make_tir(observation="compact", style="tags", packages=[])
+    task_id = env.tasks().train[0]
+    program, answer = env.gold_actions(task_id)
+    env.reset(options={"task_id": task_id})
+    assert env.slips() == [answer]
+    env.step(program)
+    assert env.slips() == []
+    env.reset(options={"task_id": task_id})
+    assert env.step(answer)[4]["success"] and env.slips() == []
