@@ -54,7 +54,7 @@ def record(
             is_done = (folder / "summary.json").is_file()
             if not is_done and not _run(config, method, seed, folder, first, overrides, with_control):
                 return False
-            summaries.append(_with_control(folder, first))
+            summaries.append(_with_control(folder, first) | {"by_task_type": _by_task_type(folder)})
     write_results(config, summaries, out, overrides)
     curve = "learning_curve.png" if config == QUICKSTART else f"{page_name(config)}_curve.png"
     shutil.copyfile(STORAGE / config / f"{methods[0]}_seed{seeds[0]}" / "learning_curve.png", out / curve)
@@ -102,6 +102,18 @@ def _with_control(folder: Path, first: Path) -> dict[str, Any]:
         control = json.loads((first / REPORTS).read_text())["control"]["task_sampled"]
         summary["differences"]["after - control"] = paired_difference(after, control)
     return summary
+
+
+def _by_task_type(folder: Path) -> dict[str, dict[str, float]]:
+    """Return sampled success by type of task, before and after; {} where all tasks are of one type."""
+    reports = json.loads((folder / REPORTS).read_text())
+    ending = "_sampled"
+    found = {key: reports[key].get("by_task_type", {}) for key in ("before", "after")}
+    names = [name for name in found["before"] if name.endswith(ending) and name in found["after"]]
+    return {
+        name.removeprefix("task_type_").removesuffix(ending).replace("_", " "): {k: found[k][name] for k in found}
+        for name in names
+    }
 
 
 def write_results(config: str, summaries: Sequence[dict[str, Any]], out: Path, overrides: Sequence[str]) -> None:
@@ -167,6 +179,7 @@ def table(config: str, summaries: Sequence[dict[str, Any]], machine: str) -> str
         found = [s["differences"] for s in summaries if s["method"] == method]
         means = [_over_seeds([f[f"after - {other}"] for f in found]) for other in others]
         lines.append(_row([method, str(len(found)), *means]))
+    lines += _type_table(summaries)
     lines += _env_table(summaries)
     lines += ["", f"![held-out success]({page_name(config)}.png)", ""]
     if config != QUICKSTART:
@@ -189,6 +202,21 @@ def _head(cells: Sequence[str]) -> list[str]:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _type_table(summaries: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of the table of success by type of task; [] when there is one type only."""
+    rows: dict[
+        tuple[str, ...], str
+    ] = {}  # a type that is all of another one (the only kind of a level) is not repeated
+    for name in summaries[0].get("by_task_type", {}):
+        values = [s["by_task_type"][name] for s in summaries]
+        rows.setdefault(tuple(f"{v['before']:.3f} -> {v['after']:.3f}" for v in values), name)
+    if not rows:
+        return []
+    head = _head(["", *(f"{s['method']}, seed {s['seed']}" for s in summaries)])
+    about = "By type of task, sampled, after cloning -> after RL:"
+    return ["", about, "", *head, *(_row([name, *cells]) for cells, name in rows.items())]
 
 
 def _env_table(summaries: Sequence[dict[str, Any]]) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tune_experiments.quickstart import page
-from tune_experiments.record import README, iterations_of_equal_episodes, with_results, write_results
+from tune_experiments.quickstart import REPORTS, page
+from tune_experiments.record import README, _by_task_type, iterations_of_equal_episodes, with_results, write_results
 
 
 def _summary(method: str, seed: int, after: float, z: float) -> dict:
@@ -91,3 +91,19 @@ def test_readme_keeps_everything_but_the_old_results() -> None:
     assert "| sampo | 2 | 0.500 (0.600) | 0.600 (0.700) | 0.520 (0.620) | 5000 |" in once
     assert with_results(once, runs) == once
     assert once.startswith(page[:200]) and once.endswith(page[-200:])
+
+
+def test_success_by_type_of_task_is_tabled_once_for_types_that_are_the_same_tasks(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    before = {
+        f"task_type_{name}_sampled": value for name, value in (("level_1", 0.5), ("level_1_sums", 0.5), ("b", 0.1))
+    }
+    after = {name: value + 0.25 for name, value in before.items()} | {"task_type_b_n": 3.0}
+    reports = {"before": {"by_task_type": before}, "after": {"by_task_type": after}}
+    (folder / REPORTS).write_text(json.dumps(reports))
+    run = _summary("sampo", 0, 0.7, 8.0) | {"by_task_type": _by_task_type(folder)}
+    write_results("tir_math_cpu", [run], tmp_path, [])
+    text = (tmp_path / "tir_math.md").read_text()
+    assert "| level 1 | 0.500 -> 0.750 |\n| b | 0.100 -> 0.350 |\n" in text
+    assert "sums" not in text
