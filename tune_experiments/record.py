@@ -149,7 +149,7 @@ def page_name(config: str) -> str:
 def table(config: str, summaries: Sequence[dict[str, Any]], machine: str) -> str:
     """Return the Markdown page: one row per run, means over seeds, and what the environment counts of an episode."""
     first = summaries[0]
-    title, command = ("Quick start", "make record") if config == QUICKSTART else (config, f"{RECORD} --config {config}")
+    title, command = ("Quick start", "make record") if config == QUICKSTART else (config, _command(config, summaries))
     others = {"before": "cloning", **({"control": "more cloning"} if all("control" in s for s in summaries) else {})}
     lines = [
         f"# {title}: results to expect",
@@ -186,6 +186,13 @@ def table(config: str, summaries: Sequence[dict[str, Any]], machine: str) -> str
         learner = f"{first['method'].upper()}, seed {first['seed']}"
         lines += [f"![learning curve of {learner}, on the validation panel]({page_name(config)}_curve.png)", ""]
     return "\n".join(lines)
+
+
+def _command(config: str, summaries: Sequence[dict[str, Any]]) -> str:
+    """Return the command that records these runs."""
+    methods, seeds = (",".join(dict.fromkeys(str(s[key]) for s in summaries)) for key in ("method", "seed"))
+    without = "" if all("control" in s for s in summaries) else " --without-control"
+    return f"{RECORD} --config {config} --methods {methods} --seeds {seeds}{without}"
 
 
 def _about_control(first: dict[str, Any]) -> str:
