@@ -61,7 +61,7 @@ def test_what_the_environment_counts_is_tabled_before_and_after(tmp_path: Path) 
         in text
     )
     assert "| score | nan -> nan | 0.250 -> 0.250, +0.000 (0.062) |" in text
-    assert "--config alfworld_cpu`" in text and "![held-out success](alfworld.png)" in text
+    assert "--config alfworld_cpu --methods sampo,grpo --seeds 0`" in text and "![held-out success](alfworld.png)" in text
 
 
 def test_runs_without_control_are_tabled_against_the_clone_alone(tmp_path: Path) -> None:
@@ -71,6 +71,7 @@ def test_runs_without_control_are_tabled_against_the_clone_alone(tmp_path: Path)
     text = (tmp_path / "alfworld.md").read_text()
     assert "| sampo | 0 | 0.500 (0.600) | 0.700 (0.800) | +0.200 (0.025) | 5000 | 0.990 | 570 |" in text
     assert "| sampo | 1 | +0.200 | 1 of 1 |" in text and "more cloning" not in text.lower()
+    assert "--config alfworld_cpu --methods sampo --seeds 0 --without-control`" in text
 
 
 def test_page_says_when_the_result_does_not_hold() -> None:
