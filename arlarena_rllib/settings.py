@@ -136,7 +136,7 @@ SETTINGS: dict[str, Setting] = {
         "training",
         None,
         _number(1, integer=True, optional=True),
-        "iteration at which linear decay ends; none = no decay",
+        "iteration at which linear decay ends; null = no decay",
     ),
     "lr_final_fraction": Setting("training", 0.1, _number(0, 1), "share of lr left after the decay"),
     "max_nonfinite_steps": Setting(
@@ -213,14 +213,14 @@ RLLIB_SETTINGS: dict[str, Setting] = {
     "num_gpus_per_learner": Setting("learners", None, _number(0), "GPUs of one learner"),
     "num_cpus_for_main_process": Setting("resources", None, _number(0), "logical CPUs of the algorithm's process"),
     "evaluation_interval": Setting(
-        "evaluation", None, _number(1, integer=True, optional=True), "iterations between evaluations; none = never"
+        "evaluation", None, _number(1, integer=True, optional=True), "iterations between evaluations; null = never"
     ),
     "framework_str": Setting("framework", None, _choice("torch"), "deep-learning framework"),
     "seed": Setting("debugging", None, _number(0, 2**31 - 1, integer=True), "seed of tasks, sampling and shuffling"),
 }
 """RLlib's settings whose values RLlib itself does not check before a run."""
 
-METHOD_SETTING_DOC = "parameter of the method; none = the value of the preset"
+METHOD_SETTING_DOC = "parameter of the method; null = the value of the preset"
 
 
 def method_setting() -> Setting:

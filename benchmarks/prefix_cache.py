@@ -35,7 +35,7 @@ _SETTING = (
     "serving.max_num_seqs=64",
     "env_runners.max_response_tokens=40",
     "env_runners.groups_per_iteration=8",
-    "evaluation.evaluation_interval=none",
+    "evaluation.evaluation_interval=null",
 )
 _SMALL = (
     "env_runners.groups_per_iteration=1",
