@@ -61,7 +61,9 @@ def test_what_the_environment_counts_is_tabled_before_and_after(tmp_path: Path) 
         in text
     )
     assert "| score | nan -> nan | 0.250 -> 0.250, +0.000 (0.062) |" in text
-    assert "--config alfworld_cpu --methods sampo,grpo --seeds 0`" in text and "![held-out success](alfworld.png)" in text
+    assert (
+        "--config alfworld_cpu --methods sampo,grpo --seeds 0`" in text and "![held-out success](alfworld.png)" in text
+    )
 
 
 def test_runs_without_control_are_tabled_against_the_clone_alone(tmp_path: Path) -> None:
