@@ -124,7 +124,10 @@ def write_results(config: str, summaries: Sequence[dict[str, Any]], out: Path, o
 
     out.mkdir(parents=True, exist_ok=True)
     machine = machine_class()
-    document = {"machine": machine, "overrides": list(overrides), "runs": list(summaries)}
+    runs = [
+        {key: value for key, value in s.items() if not key.startswith("mlflow_")} for s in summaries
+    ]  # of this machine
+    document = {"machine": machine, "overrides": list(overrides), "runs": runs}
     (out / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     (out / f"{name}.md").write_text(table(config, summaries, machine))
     rows = [
