@@ -23,7 +23,7 @@ _SETTING = (
     # Questions whose documents are pages of text: prompts of some hundred tokens, up to four turns.
     "environment.env_config={data: world, hops: [2, 3], max_turns: 4}",
     "model.vocab_size=2048",
-    "model.config={hidden_size: 256, num_hidden_layers: 4, intermediate_size: 768}",
+    "model.config={hidden_size: 256, num_hidden_layers: 4, intermediate_size: 768, max_position_embeddings: 2048}",
     "warm_start.source=gold",
     "warm_start.num_tasks=200",
     "warm_start.steps=150",
