@@ -82,8 +82,9 @@ def check_text_env(env: TextEnv | str, *, episodes: int = 4, fresh_process: bool
 
     Checked: Gymnasium's own checker without warnings; same seed, same episode; same task, same episode, under any
     seed, in every instance and (with `fresh_process`) in a new process with another hash seed; all info values present
-    and typed; gold actions reach success; unknown task ids refused; splits without common tasks; invalid actions
-    survived and flagged; the turn budget kept; the global random generators left alone.
+    and typed; gold actions reach success, and the reply form reads back what it renders of them; unknown task ids refused;
+    splits without common tasks; invalid actions survived and flagged; the turn budget kept; the global random generators
+    left alone.
 
     Args:
         env: a registered id, or an instance made with gymnasium.make or make_text_env.
@@ -141,12 +142,16 @@ def _check_gymnasium_checker(subject: _Subject) -> Iterator[str]:
 
 
 def _check_info_values(subject: _Subject) -> Iterator[str]:
+    told: set[str] = set()  # each kind of problem once: it is the same in every turn
     for script in subject.scripts:
         for number, (observation, reward, _, _, info) in enumerate(play_script(subject.make(), script)):
             where = f"task {script[0]!r}, turn {number}"
             if not isinstance(observation, str) or not isinstance(reward, float):
                 yield f"{where}: observation must be str and reward float"
-            yield from (f"{where}: {problem}" for problem in _info_problems(info, number))
+            for problem in _info_problems(info, number):
+                if (kind := problem.partition("=")[0]) not in told:
+                    told.add(kind)
+                    yield f"{where}: {problem}"
 
 
 def _info_problems(info: dict[str, Any], turn: int) -> Iterator[str]:
@@ -161,7 +166,7 @@ def _info_problems(info: dict[str, Any], turn: int) -> Iterator[str]:
         yield "info['anchor'] is empty; it must name the state"
     numbers = info.get("episode_metrics", {})
     if not isinstance(numbers, dict) or not all(type(number) is float for number in numbers.values()):
-        yield f"info['episode_metrics']={numbers!r} must hold floats by name"
+        yield f"info['episode_metrics']={numbers!r} must hold floats by name (no int, no bool)"
     try:
         json.dumps(info)
     except (TypeError, ValueError) as error:
@@ -241,6 +246,30 @@ def _check_gold_actions(subject: _Subject) -> Iterator[str]:
             yield f"task {task_id!r}: a gold action is flagged as invalid"
 
 
+def _check_reply_form(subject: _Subject) -> Iterator[str]:
+    env = subject.make()
+    form = env.reply_form
+    for text in ("", "no such action", *form.stop, "".join(form.tags)):
+        try:
+            form.parse(text)
+        except Exception as error:  # noqa: BLE001 - a policy writes any text, and an episode never raises
+            yield f"parse({text!r}) of {form.name!r} raised {type(error).__name__}: {error}"
+            return
+    for task_id in subject.task_ids:
+        for thought, action in zip(env.gold_thoughts(task_id), env.gold_actions(task_id), strict=False):
+            reply = form.render(thought, action)
+            read = form.parse(reply)
+            if read.action != action or not read.format_valid:
+                yield (
+                    f"task {task_id!r}: {form.name!r} renders {action!r} as {reply!r} and reads back {read.action!r}, "
+                    f"format_valid={read.format_valid}"
+                )
+                return
+            if ended := [text for text in form.stop if text in reply[: -len(text)]]:
+                yield f"task {task_id!r}: the reply {reply!r} has the stop text {ended[0]!r} before its end"
+                return
+
+
 def _check_unknown_tasks(subject: _Subject) -> Iterator[str]:
     env = subject.make()
     for task_id in ("no such task", "", subject.task_ids[0] + "x", 7):
@@ -307,6 +336,7 @@ _CHECKS: tuple[Callable[[_Subject], Iterator[str]], ...] = (
     _check_same_task,
     _check_fresh_process,
     _check_gold_actions,
+    _check_reply_form,
     _check_unknown_tasks,
     _check_panels,
     _check_invalid_actions,

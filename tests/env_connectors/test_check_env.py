@@ -1,5 +1,6 @@
 """The checker: passes every registered environment and names what is wrong with each broken one."""
 
+import dataclasses
 import itertools
 import random
 import re
@@ -10,7 +11,17 @@ from typing import Any
 import gymnasium
 import pytest
 
-from env_connectors import EnvCheckError, StopReason, Task, TaskPanel, TaskSet, TextStep, list_text_envs, make_text_env
+from env_connectors import (
+    THINK_ACTION,
+    EnvCheckError,
+    StopReason,
+    Task,
+    TaskPanel,
+    TaskSet,
+    TextStep,
+    list_text_envs,
+    make_text_env,
+)
 from env_connectors.check_env import check_text_env, main
 from env_connectors.task_panel import build_panel
 from env_connectors.toy.env import GuessEnv
@@ -46,6 +57,18 @@ class GlobalRandom(GuessEnv):
 class WrongGold(GuessEnv):
     def gold(self, task: Task) -> list[str]:
         return [str(task.content["low"])] * 3
+
+
+class UnreadableForm(GuessEnv):
+    reply_form = dataclasses.replace(THINK_ACTION, render=lambda thought, action: f"<do>{action}</do>")
+
+
+class ParserRaises(GuessEnv):
+    reply_form = dataclasses.replace(THINK_ACTION, parse=lambda text: THINK_ACTION.parse(text[text.index("<") :]))
+
+
+class StopsEarly(GuessEnv):
+    reply_form = dataclasses.replace(THINK_ACTION, stop=("</think>",))
 
 
 class FewThoughts(GuessEnv):
@@ -179,6 +202,9 @@ _FINDINGS: list[tuple[type[GuessEnv], str]] = [
     (SeedDecides, r"same task: task '.*' gives different episodes"),
     (GlobalRandom, r"global random state: an episode draws from"),
     (WrongGold, r"gold actions: task '.*': gold actions .* do not end in success"),
+    (UnreadableForm, r"reply form: task '.*': 'think_action' renders '\d+' as '<do>\d+</do>' and reads back '<do>"),
+    (ParserRaises, r"reply form: parse\(''\) of 'think_action' raised ValueError"),
+    (StopsEarly, r"reply form: task '.*': the reply '.*' has the stop text '</think>' before its end"),
     (FewThoughts, r"gold actions: task '.*': \d gold actions but \d thoughts"),
     (InvalidGold, r"gold actions: task '.*': a gold action is flagged as invalid"),
     (SlowGold, r"do not end in success within max_turns=2"),
@@ -218,6 +244,12 @@ def test_check_of_broken_env_names_the_fault(env_class: type[GuessEnv], finding:
         f"broken/{env_class.__name__}-v0 ({env_class.__name__}) breaks the TextEnv contract:\n  - "
     )
     assert re.search(finding, message), message
+
+
+def test_what_is_wrong_in_every_turn_is_told_once() -> None:
+    with pytest.raises(EnvCheckError) as caught:
+        check_text_env(_registered(NoAnchor), fresh_process=False)
+    assert str(caught.value).count("info['anchor'] is empty") == 1
 
 
 def test_check_in_a_fresh_process_finds_dependence_on_the_hash_seed() -> None:
