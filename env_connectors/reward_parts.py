@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,8 +18,8 @@ RewardFn = Callable[[Mapping[str, Any]], float]
 class RewardParts:
     """Named parts with weights; what each one gave is kept apart, so that it can be logged.
 
-    A name is one of the environment's own parts, or 'module:function' for a function of one's own; that part is called by
-    the function's name.
+    A name is one of the environment's own parts, or 'module:function' for a function of one's own, which is called with one
+    mapping (the facts); that part is called by the function's name.
     """
 
     def __init__(self, weights: Mapping[str, float], own: Mapping[str, RewardFn], *, path: str = "reward") -> None:
@@ -94,4 +95,12 @@ def _found(name: str, own: Mapping[str, RewardFn], place: str) -> tuple[str, Rew
         raise EnvConfigError(f"{place}: {name!r} cannot be imported: {kind}{error}") from error
     if not callable(function):
         raise EnvConfigError(f"{place}: {name!r} is a {type(function).__name__}, not a function.")
+    try:
+        inspect.signature(function).bind({})
+    except TypeError as error:
+        raise EnvConfigError(
+            f"{place}: {name!r} cannot be called with one mapping, the facts, e.g. facts['turns']: {error}."
+        ) from error
+    except ValueError:  # some functions of C tell no signature
+        pass
     return attribute, function

@@ -23,6 +23,11 @@ def gives(facts: Any) -> Any:
     return facts["value"]
 
 
+def keywords(**facts: Any) -> float:
+    """Take what a user may expect, and nothing else."""
+    return 0.0
+
+
 @pytest.mark.parametrize(
     "value", [None, "1", b"1", "", [], [1.0], {}, math.nan, -math.inf, np.float32("nan"), 10**400, 1j, np.zeros(2), object()]
 )  # fmt: skip
@@ -60,6 +65,7 @@ def test_finite_parts_whose_sum_is_not_are_refused() -> None:
         ({"no_such_module:f": 1.0}, "'no_such_module:f' cannot be imported: No module"),
         ({".relative:f": 1.0}, "'.relative:f' cannot be imported: TypeError"), ({":f": 1.0}, "':f' cannot be imported"),
         ({f"{__name__}:nothing": 1.0}, "has no attribute 'nothing'"), ({"math:pi": 1.0}, "'math:pi' is a float, not a function"),
+        ({f"{__name__}:keywords": 1.0}, "keywords' cannot be called with one mapping, the facts.*too many positional"),
         ({7: 1.0}, "'7' is no part of the reward"),
     ],
 )  # fmt: skip
