@@ -8,7 +8,7 @@ Start         the question; of the documents nothing is shown.
 Reward/turn   0 until the episode ends with an answer or the last turn, then the weighted sum of parts (`reward`).
 Ends          SUCCESS after an answer that is an exact match, FAILURE after any other, or truncated after max_turns.
 Info          task_type ('2_hop'; of files their `type`), em, f1; episode_metrics: searches, repeated_searches (the same words),
-              invalid_actions, em, f1, answered, support_recall (where supports are known), and reward_<part> at the end.
+              invalid_actions, em, f1, answered, support_recall (where supports are known), and reward_<part> (0 before the end).
 Tasks         questions of a generated closed world, e.g. '017/00312', no fact in two splits; or of the user's files.
 Needs         nothing; retriever='dense' needs torch and transformers. Arguments: see SearchQAEnv.__init__.
 Versions      v0 first.
@@ -288,7 +288,8 @@ class SearchQAEnv(TextEnv):
         episode = self._playing()
         facts = self._facts(episode)
         is_last = stop is not None or self.turn >= self.max_turns
-        reward, parts = self._reward.total(facts) if is_last else (0.0, {})
+        nothing = dict.fromkeys((f"reward_{name}" for name in self._reward.names), 0.0)  # episodes may end before, too
+        reward, parts = self._reward.total(facts) if is_last else (0.0, nothing)
         scores = {"em": facts["em"], "f1": facts["f1"]}
         recall = {} if facts["support_recall"] is None else {"support_recall": facts["support_recall"]}
         metrics = {

@@ -160,6 +160,10 @@ def test_rewards_are_the_weighted_parts_at_the_end() -> None:
     assert {k: v for k, v in info["episode_metrics"].items() if k.startswith("reward_")} == {
         "reward_answer": 2.0, "reward_format": 0.5, "reward_retrieval": 0.25,
     }  # fmt: skip
+    _, total, info = _play(
+        env, task_id, [searches[0]]
+    )  # an episode that ends here, its prompt too long, counts in the mean
+    assert (total, info["stop_reason"], info["episode_metrics"]["reward_retrieval"]) == (0.0, None, 0.0)
     _, total, info = _play(env, task_id, [searches[0], "<answer>nobody at all</answer>"])
     assert info["stop_reason"] == "failure" and 0.0 < info["episode_metrics"]["support_recall"] < 1.0
     assert total == pytest.approx(0.5 + 0.25 * info["episode_metrics"]["support_recall"])
