@@ -131,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import uvicorn
 
     app = build_app(retriever, len(corpus.documents))
+    print(f"{len(corpus.documents)} documents, POST http://{chosen.host}:{chosen.port}/retrieve", flush=True)
     uvicorn.run(app, host=chosen.host, port=chosen.port, log_level="warning")
     return 0
 

@@ -42,8 +42,9 @@ def url() -> Iterator[str]:
         "--port",
         str(port),
     ]
-    server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True)
     try:
+        assert server.stdout and server.stdout.readline() == f"3200 documents, POST http://127.0.0.1:{port}/retrieve\n"
         deadline = time.monotonic() + _START_S
         while True:
             assert server.poll() is None and time.monotonic() < deadline, "the service does not start"
