@@ -84,7 +84,10 @@ class _Episode:
                 observation, info = self._env.reset(options={"task_id": self._task_id})
         except TaskNotFoundError as error:
             raise ConfigError(f"--task={self._task_id!r}: {error}") from error
-        self._show(f"task {self._task_id}, at most {self._env.max_turns} turns. {HELP} for help, Ctrl-D to leave.")
+        hint = f", {HINT} for the oracle's next action" if self._oracle else ""
+        self._show(
+            f"task {self._task_id}, at most {self._env.max_turns} turns. {HELP} for help{hint}, Ctrl-D to leave."
+        )
         self._show(self._env.instructions)
         self._show_state(observation, info)
         for line in self._read():
@@ -121,13 +124,17 @@ class _Episode:
         self._show(f"\n--- turn {len(self._played) + 1} of {self._env.max_turns}\n{observation}")
         if actions := info["admissible"]:
             more = f", and {len(actions) - _SHOWN_ACTIONS} more" if len(actions) > _SHOWN_ACTIONS else ""
-            self._show(f"actions: {', '.join(actions[:_SHOWN_ACTIONS])}{more}")
+            self._show(f"actions: {', '.join(map(self._as_typed, actions[:_SHOWN_ACTIONS]))}{more}")
+
+    def _as_typed(self, action: str) -> str:
+        """Return an action as a line that plays it."""
+        return action.replace("\n", "\\n") if self._env.reply_form.continues else action
 
     def _help(self) -> str:
         breaks = "\\n in a line is a line break.\n" if self._env.reply_form.continues else ""
         return (
-            "An action per line, as text. A line with tags is read as a policy's whole reply: "
-            f"{self._env.reply_form.render('why', 'what')}.\n{breaks}"
+            "An action per line, as text. A line in a policy's form is read as its whole reply: "
+            f"{self._env.reply_form.render('why', 'what')}\n{breaks}"
             f"{HELP} shows this, {HINT} the oracle's next action (with --oracle), Ctrl-D or Ctrl-C leave."
         )
 
@@ -145,7 +152,7 @@ class _Episode:
         if not planned:
             return "the oracle knows no way to success from here"
         thought, action = planned[0]
-        return f"oracle: {action}   ({thought})"
+        return f"oracle: {self._as_typed(action)}   ({thought})"
 
     def _faults(self) -> AbstractContextManager[None]:
         return env_faults(self._env_id, self._task_id)

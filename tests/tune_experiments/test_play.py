@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 
 import pytest
 
@@ -89,6 +90,16 @@ def test_oracle_answers_when_asked_for_and_only_then(
     assert "its own way from the start only, and you left it" in text
     _, text = _played(monkeypatch, capsys, "!\n", *task)
     assert "with --oracle only" in text and "oracle: 6" not in text
+
+
+def test_action_of_several_lines_is_shown_as_the_line_that_plays_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    math = ("arlarena/TIRMath-v0", "environment.env_config={n_train: 4, n_validation: 1, n_test: 1}", "--oracle")
+    _, text = _played(monkeypatch, capsys, "!\n", *math)
+    assert "! for the oracle's next action" in text
+    shown = re.search(r"oracle: (```py\\n.+\\n```)   ", text)
+    assert shown and f"actions: {shown[1]}, " in text
 
 
 def test_oracle_that_plans_knows_the_way_after_a_detour(
