@@ -98,7 +98,7 @@ class TextEnv(gymnasium.Env[str, str]):
     Observation and action are plain strings. `terminated` is the task's own end, `truncated` the turn budget's.
     The info of reset and step always holds: task_id, content_hash, turn (actions taken so far), action_valid, success,
     stop_reason (str or None), anchor, brief, admissible (list of strings); also progress when the environment knows it.
-    Of an environment's own info, `task_type` (str) and `episode_metrics` (name -> number, of the episode so far) are
+    Of an environment's own info, `task_type` (str) and `episode_metrics` (name -> float, of the episode so far) are
     reported as metrics.
     A task decides its episode fully: same task id, same texts, in every process and under every seed.
     """

@@ -322,5 +322,8 @@ def _parse_override(text: str) -> tuple[str, str, Any]:
         raise ConfigError(f"{text!r} is not of the form section.key=value.{hint}")
     if "." in key:
         key, _, inner = key.partition(".")
-        raise ConfigError(f"{text!r}: {section}.{key} is one value. Write '{section}.{key}={{{inner}: {value}}}'.")
+        raise ConfigError(
+            f"{text!r}: {section}.{key} is one value. Write '{section}.{key}={{{inner}: {value}}}', with what else the "
+            "configuration has in it: an override replaces the whole value."
+        )
     return section, key, read_value(value, f"override {text!r}")

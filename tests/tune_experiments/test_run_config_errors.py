@@ -69,6 +69,7 @@ def test_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: str
         ("training.lrr=1", r"'lrr'.*Nearest: 'lr'.*override 'training\.lrr=1'"),
         ("lr=1", r"'lr=1' is not of the form section\.key=value"),
         ("group_size=1", r"Write env_runners\.group_size=1"),
+        ("environment.env_config.hops=2", r"env_config=\{hops: 2\}', with what else .* replaces the whole value"),
         ("training.lr", r"not of the form section\.key=value"),
         ("trainin.lr=1", r"'trainin' \(override 'trainin\.lr=1'\) is not a section\. Nearest: 'training'"),
     ],
