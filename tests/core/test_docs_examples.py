@@ -25,14 +25,17 @@ def _blocks(file: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def test_environment_of_the_guide_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("block", "name"), enumerate(["parity", "prices"]))
+def test_environment_of_the_guide_conforms(
+    block: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from env_connectors.check_env import check_text_env
 
-    (tmp_path / "parity.py").write_text(_blocks("docs/your_own_env.md", "python")[0])
+    (tmp_path / f"{name}.py").write_text(_blocks("docs/your_own_env.md", "python")[block])
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    check_text_env("parity:mine/Parity-v0", episodes=2)
-    sys.modules.pop("parity", None)
+    check_text_env(f"{name}:mine/{name.capitalize()}-v0", episodes=2)
+    sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("file", ["README.md", "docs/your_own_env.md"])
