@@ -134,11 +134,14 @@ class ARLArena(Algorithm):
                 f"{everything[0].stop_reason.value}: {everything[0].error}"
             )
         if not any(t.turns for t in everything):
-            raise RolloutError(
+            nothing_fits = (
                 f"none of the {len(everything)} episodes of iteration {self.iteration} has a turn: even their first prompts do "
                 f"not fit into serving.max_model_len={self.config.max_model_len} beside a reply of "
                 f"env_runners.max_response_tokens={self.config.max_response_tokens}. Remedy: a larger max_model_len."
             )
+            if self.iteration == 0:  # A run that begins so would never train; later ones may have other tasks.
+                raise RolloutError(nothing_fits)
+            self._notices.append(nothing_fits)
         self._log((GROUPS,), group_uniformity(outcomes))
         self._log_rollouts(everything, kept, chosen, failed_groups)
         self._recorder.begin(everything, kept)

@@ -58,12 +58,12 @@ class Turn:
     action_valid: bool
     anchor: str
     reward: float
-    thought: str = ""
     observation: str = ""
     finish_reason: str = "stop"
     cached_tokens: int = 0
     generate_s: float = 0.0
     env_s: float = 0.0
+    thought: str = ""
     info: dict[str, Any] = field(default_factory=dict)
 
 

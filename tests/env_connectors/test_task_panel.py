@@ -145,7 +145,7 @@ def test_errors_survive_pickling() -> None:
     from env_connectors import errors
 
     classes = [value for value in vars(errors).values() if isinstance(value, type)]
-    assert len(classes) == 8
+    assert len(classes) == 10
     for error_class in classes:
         copy = pickle.loads(pickle.dumps(error_class("key=1 is wrong")))
         assert (type(copy), str(copy)) == (error_class, "key=1 is wrong")
