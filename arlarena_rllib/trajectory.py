@@ -42,6 +42,7 @@ class Turn:
         response_mask: 1 where the policy chose the token, 0 where it was forced.
         weight_versions: Version of the weights that sampled each token.
         reply: Decoded reply, for reading and parsing only.
+        thought: What the environment's reply form reads as the thought in it.
         anchor: State in which the turn was taken; equal strings mean equal states.
         reward: Reward of the environment for this turn.
         info: Numbers, flags and short texts of the environment's own info after the turn; empty unless asked for.

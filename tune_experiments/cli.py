@@ -291,7 +291,7 @@ def _play(options: argparse.Namespace) -> int:
     for stream in (
         sys.stdin,
         sys.stdout,
-    ):  # a byte that is no letter, a letter that the terminal has not: a sign for it
+    ):  # a sign for bytes that are no letters, and for letters that the terminal lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
