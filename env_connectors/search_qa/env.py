@@ -24,6 +24,7 @@ from typing import Any
 
 from env_connectors.arguments import check_flag, check_whole, shown
 from env_connectors.errors import EnvConfigError, EnvContractError
+from env_connectors.planned_env import PlannedTextEnv
 from env_connectors.reward_parts import RewardParts
 from env_connectors.search_qa import oracle
 from env_connectors.search_qa.answer_score import exact_match, f1
@@ -33,7 +34,7 @@ from env_connectors.search_qa.reply import COMPACT_REPLY, SEARCH, SEARCH_REPLY, 
 from env_connectors.search_qa.retriever import MOST_TOPK
 from env_connectors.search_qa.source import DATA, HOPS, RETRIEVERS, SourceSettings, open_source
 from env_connectors.task_panel import Task
-from env_connectors.text_env import StopReason, TextEnv, TextStep
+from env_connectors.text_env import StopReason, TextStep
 
 OBSERVATIONS = ("text", "compact")
 ANSWER_SCORES = ("em", "f1")
@@ -69,7 +70,7 @@ class _Episode:
         return sum(title in self.seen for title in supports) / len(supports) if supports else None
 
 
-class SearchQAEnv(TextEnv):
+class SearchQAEnv(PlannedTextEnv):
     """One question; see the head of this file."""
 
     def __init__(
@@ -232,15 +233,6 @@ class SearchQAEnv(TextEnv):
             return self._step(_COMPACT_CORRECTION if self._is_compact else _CORRECTION, action_valid=False)
         return self._search(request) if request.kind == SEARCH else self._answer(request)
 
-    def gold(self, task: Task) -> list[str]:
-        """Return the searches of all hops and the answer."""
-        return [action for _, action in self._gold_plan(task)]
-
-    def explain(self, task: Task, actions: list[str]) -> list[str]:
-        """Return what is sought at each hop."""
-        planned = self._gold_plan(task)
-        return [t for t, _ in planned] if [a for _, a in planned] == actions else super().explain(task, actions)
-
     def plan(self) -> list[tuple[str, str]]:
         """Return the searches still missing and the answer; [] after the end, or when the turns left do not suffice."""
         episode = self._playing()
@@ -257,7 +249,8 @@ class SearchQAEnv(TextEnv):
         content = self._episode.task.content
         return oracle.choices(content, self._episode.found, self.plan(), is_compact=self._is_compact)
 
-    def _gold_plan(self, task: Task) -> oracle.Plan:
+    def gold_plan(self, task: Task) -> oracle.Plan:
+        """Return the searches of all hops and the answer, with what is sought at each."""
         return oracle.plan(task.content, (), has_searched=False, is_compact=self._is_compact)
 
     def _playing(self) -> _Episode:

@@ -27,9 +27,10 @@ from typing import Any
 
 from env_connectors.arguments import check_flag, check_whole, nearest, shown
 from env_connectors.errors import EnvConfigError, EnvContractError
+from env_connectors.planned_env import PlannedTextEnv
 from env_connectors.reward_parts import RewardParts
 from env_connectors.task_panel import Task
-from env_connectors.text_env import StopReason, TextEnv, TextStep
+from env_connectors.text_env import StopReason, TextStep
 from env_connectors.tir_math import oracle, rewards
 from env_connectors.tir_math.generated.make import KINDS, LEVELS
 from env_connectors.tir_math.judge import TIMEOUT_S, Verdict, process_judge, require_math_verify
@@ -56,7 +57,7 @@ _BRIEF_CHARS = 200
 _ANCHOR_CHARS = 64
 
 
-class TIRMathEnv(TextEnv):
+class TIRMathEnv(PlannedTextEnv):
     """One problem; see the head of this file."""
 
     def __init__(
@@ -186,15 +187,6 @@ class TIRMathEnv(TextEnv):
         if self._observation == "text" and self.turn == self.max_turns - 1:
             shown += _LAST
         return self._step(shown, action_valid=bool(deed.code.strip()), stop=None)
-
-    def gold(self, task: Task) -> list[str]:
-        """Return the program and the answer; of a problem without a program, the answer."""
-        return [action for _, action in self._gold_plan(task)]
-
-    def explain(self, task: Task, actions: list[str]) -> list[str]:
-        """Return the thoughts of a solver who uses the tool."""
-        planned = self._gold_plan(task)
-        return [t for t, _ in planned] if [a for _, a in planned] == actions else super().explain(task, actions)
 
     def plan(self) -> list[tuple[str, str]]:
         """Return what that solver thinks and does from here on; [] when the episode is over."""
@@ -333,7 +325,8 @@ class TIRMathEnv(TextEnv):
             return "void"
         return " | ".join(["start", *map(_shortened, self._outputs), *["empty"] * self._empty_calls])
 
-    def _gold_plan(self, task: Task) -> oracle.Plan:
+    def gold_plan(self, task: Task) -> oracle.Plan:
+        """Return the program and the answer, with the thoughts of a solver; of a problem without a program, the answer."""
         words = _WORDS[self._observation]
         return oracle.plan(
             problem_of(task.content), self._style, is_known=False, turns_left=self.max_turns, words=words

@@ -23,8 +23,9 @@ from pathlib import Path
 
 from env_connectors.arguments import check_flag
 from env_connectors.errors import EnvConfigError, EnvContractError
+from env_connectors.planned_env import PlannedTextEnv
 from env_connectors.task_panel import Task
-from env_connectors.text_env import StopReason, TextEnv, TextStep
+from env_connectors.text_env import StopReason, TextStep
 from env_connectors.webshop import oracle, pages
 from env_connectors.webshop.compact import compact_brief, compact_text
 from env_connectors.webshop.goals import goal_of
@@ -47,7 +48,7 @@ _RULES = (
 )
 
 
-class WebShopEnv(TextEnv):
+class WebShopEnv(PlannedTextEnv):
     """One request in the shop; see the head of this file."""
 
     metadata = {"render_modes": ["ansi", "html"], "render_fps": 4}  # noqa: RUF012 (gymnasium's own form)
@@ -144,15 +145,6 @@ class WebShopEnv(TextEnv):
         session.page = pages.done_page(session.bought.asin, session.options, score.score)
         return self._step(session, is_valid, score)
 
-    def gold(self, task: Task) -> list[str]:
-        """Return what a shopper does who knows the goal."""
-        return [action for _, action in self._gold_plan(task)]
-
-    def explain(self, task: Task, actions: list[str]) -> list[str]:
-        """Return the thoughts of that shopper."""
-        planned = self._gold_plan(task)
-        return [t for t, _ in planned] if [a for _, a in planned] == actions else super().explain(task, actions)
-
     def plan(self) -> list[tuple[str, str]]:
         """Return what that shopper thinks and does from here on; [] when the product cannot be found."""
         session = self._opened()
@@ -189,7 +181,8 @@ class WebShopEnv(TextEnv):
     def _visit(self, goal: Goal) -> Session:
         return Session(self._catalogue, goal.instruction, show_attributes=self._show_attributes)
 
-    def _gold_plan(self, task: Task) -> oracle.Plan:
+    def gold_plan(self, task: Task) -> oracle.Plan:
+        """Return what a shopper who knows the goal thinks and does from the start."""
         goal = goal_of(task.content)
         planned = oracle.plan(self._visit(goal), goal)
         if not planned:
